@@ -8,9 +8,10 @@ be seen.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.core.commands import Command, LabelLimit, OpenQuery, SetTimer
@@ -18,7 +19,7 @@ from kiwi_gw.core.notices import Ended, LimitReached, Opened, OpenFailed
 from kiwi_gw.dialects.lenses.decoders import decode_of
 from kiwi_gw.dialects.lenses.tables import Tables, unknown_table
 from kiwi_gw.dialects.lenses.v2 import replies
-from kiwi_gw.dialects.lenses.v2.execution import HANDLE, OVER, Over
+from kiwi_gw.dialects.lenses.v2.execution import EARLY_SECONDS, HANDLE, LONGEST_TIMER, OVER, Over
 from kiwi_gw.dialects.lenses.v2.records import FIELDS, id_of
 from kiwi_gw.dialects.lenses.v2.rows import BEYOND, rows_wire
 from kiwi_gw.dialects.lenses.v2.thresholds import Thresholds
@@ -28,6 +29,10 @@ from kiwi_gw.query.errors import QueryError
 
 if TYPE_CHECKING:  # with the parser, which is not loaded when a gateway starts
     from kiwi_gw.dialects.lenses.sql import GroupedStatement, Table
+
+
+_BEHIND_SECONDS: Final = 1.0
+"""So long behind its threshold an engine ends it by itself: what the client is told is the threshold."""
 
 
 class Aggregation:
@@ -49,6 +54,8 @@ class Aggregation:
         self._max_event_bytes = max_event_bytes
         self._clock = clock
         self._began = clock()
+        self._ends_at = self._began + thresholds.max_query_time / 1000
+        self._wakes_at = math.inf
         self._wrong: QueryError | None = None
 
     def begin(self) -> Iterator[Command]:
@@ -57,12 +64,12 @@ class Aggregation:
 
         if self._live and not self._thresholds.live_aggregates:
             raise QueryError("aggregates with `live` are refused: live.aggs is false")
-        seconds = min(EngineLimits().seconds, self._thresholds.max_query_time / 1000)
+        seconds = min(EngineLimits().seconds, self._thresholds.max_query_time / 1000 + _BEHIND_SECONDS)
         tables = [self._table(table) for table in self._statement.tables]
         limits = EngineLimits(seconds=seconds)
         query = engine_query(self._statement, tables, live=self._live, limits=limits)
         yield OpenQuery(HANDLE, query, self._wire(query.sql), limits={BEYOND: LabelLimit(1)})
-        yield SetTimer(self._thresholds.max_query_time / 1000)
+        yield from self._wake()
 
     def opened(self, notice: Opened) -> Iterator[Command]:
         """Say what its rows have, before the first."""
@@ -85,13 +92,20 @@ class Aggregation:
 
     def timer_fired(self) -> Iterator[Command]:
         """Raise Over if its time is up."""
-        most = self._thresholds.max_query_time
-        elapsed = round((self._clock() - self._began) * 1000)
+        now = self._clock()
+        if now < self._wakes_at - EARLY_SECONDS:
+            return  # a timer that was set for something else
+        most, elapsed = self._thresholds.max_query_time, round((now - self._began) * 1000)
         if elapsed >= most:
             raise Over(replies.terminated("MAX_QUERY_TIME", *self._first, elapsed, most))
-        yield SetTimer((most - elapsed) / 1000)
+        yield from self._wake()
 
     # --- inside ----------------------------------------------------------------------------
+
+    def _wake(self) -> Iterator[Command]:
+        now = self._clock()
+        self._wakes_at = min(self._ends_at, now + LONGEST_TIMER)
+        yield SetTimer(self._wakes_at - now)
 
     @property
     def _whole(self) -> bool:
