@@ -116,13 +116,13 @@ class LensesSqlSession:
         """Take the one message."""
         if self._over:
             return
-        if not isinstance(message, str):
-            self._leave()
-            words = "only text frames are understood"
-            yield Close(CloseCode.UNSUPPORTED_DATA, words, Violation.BINARY)
-            return
         if self._asked is not None:
-            yield from self._end(replies.error(ONE_ONLY, Violation.MESSAGE), code=CloseCode.POLICY_VIOLATION)
+            violation = Violation.MESSAGE if isinstance(message, str) else Violation.BINARY
+            yield from self._end(replies.error(ONE_ONLY, violation), code=CloseCode.POLICY_VIOLATION)
+            return
+        if not isinstance(message, str):
+            said = replies.error("only text frames are understood", Violation.BINARY)
+            yield from self._end(said, code=CloseCode.UNSUPPORTED_DATA)
             return
         try:
             self._asked = _read(message)
