@@ -18,7 +18,16 @@ from kiwi_gw.dialects.lenses.tables import Tables
 from kiwi_gw.dialects.lenses.v2.executions import Executions
 from kiwi_gw.dialects.lenses.v2.session import LensesSqlSession
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import ANONYMOUS, Credential, EventSchema, HeadCredential, Identity, Refusal, SourceInfo
+from kiwi_gw.model import (
+    ANONYMOUS,
+    Credential,
+    EventSchema,
+    HeadCredential,
+    Identity,
+    Positions,
+    Refusal,
+    SourceInfo,
+)
 from kiwi_gw.runtime.session_end import end_session
 from tests.unit.core.desk import Gateway
 from tests.unit.dialects.lenses.bench import Caller, Json
@@ -150,3 +159,12 @@ def statement(sql: str, **members: object) -> str:
 def data(messages: list[Json], kind: str) -> list[Json]:
     """What the messages of one type say."""
     return [message["data"] for message in messages if message["type"] == kind]
+
+
+def replayable(gateway: Gateway, positions: Positions) -> SourceHub:
+    """Add the source `cars` with a history that answers nothing by itself."""
+    info = SourceInfo("cars", "fake", EventSchema(()), replayable=True)
+    hub = SourceHub(info, gateway.limits, gateway.memo, gateway.budget, gateway.clock)
+    gateway.hubs["cars"] = hub
+    hub.started(positions)
+    return hub

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from kiwi_gw.core.publishing import publish
 from kiwi_gw.dialects.lenses.v2.records import BYTES, SCANNED
 from kiwi_gw.dialects.lenses.v2.statistics import Counters, PartitionTally
-from kiwi_gw.model import Batch, Encoded
+from kiwi_gw.model import Batch, Encoded, OffsetRange
 from tests.effort import examples
 from tests.unit.core.desk import Gateway
 from tests.unit.dialects.lenses.bench import Json
-from tests.unit.dialects.lenses.v2.caller import SqlCaller, data
+from tests.unit.dialects.lenses.v2.caller import SqlCaller, data, replayable
 
 LARGE = 8 * 1024 * 1024
 
@@ -232,11 +232,20 @@ def test_a_threshold_of_size_is_reached_by_records_that_are_too_large() -> None:
 
 
 def test_what_lies_beyond_the_end_is_not_lost() -> None:
-    """A record that is too large, behind the last that is asked for."""
-    gateway = cars()
-    published(gateway, b"1", b"2", b'"' + b"x" * LARGE + b'"', b"4")
+    """A record that is too large, behind the last of its partition that is asked for: its origin was further
+    than what had come from it."""
+    gateway = Gateway()
+    hub = replayable(gateway, {0: 0, 1: 0})
     caller = SqlCaller(gateway)
-    caller.ask("SELECT * FROM cars WHERE _offset < 2", stats=60_000)
+    caller.ask("SELECT * FROM cars", stats=60_000)
+    (subscription,) = hub.unresolved
+    hub.resolved(subscription, OffsetRange({0: 0, 1: 0}, {0: 1, 1: 1}))
+    hub.effects.hand_out()
+    values = [b"1", b'"' + b"x" * LARGE + b'"', b"3", b"4"]
+    for _ in publish(hub, Batch({0: 0, 1: 0}, [0, 0, 1, 1], [0, 1, 0, 1], {"value": values}, 0)):
+        pass
     heard = caller.heard()
-    assert [message["type"] for message in heard] == ["METADATA", "RECORD", "RECORD", "STATS", "END"]
+    assert [each["value"] for each in data(heard, "RECORD")] == [1, 3]
+    assert [message["type"] for message in heard[3:]] == ["STATS", "END"]
     assert data(heard, "STATS")[0]["recordsSkipped"] == 0
+    assert sums(data(heard, "STATS")[0], "recordsScanned") == 2

@@ -6,32 +6,20 @@ import pytest
 
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.core.notices import Offloaded, Unanswered
-from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.dialects.lenses.v2.executions import Executions
 from kiwi_gw.dialects.lenses.v2.session import LOG_IN_FIRST, ONE_ONLY
 from kiwi_gw.model import (
-    EventSchema,
     Identity,
     OffsetRange,
     Refusal,
-    SourceInfo,
     Token,
 )
 from tests.unit.core.desk import Gateway
 from tests.unit.core.fakes import Clock
 from tests.unit.dialects.lenses.bench import Json
-from tests.unit.dialects.lenses.v2.caller import SqlCaller, data, statement
+from tests.unit.dialects.lenses.v2.caller import SqlCaller, data, replayable, statement
 
 EVERYTHING = "SELECT * FROM cars"
-
-
-def replayable(gateway: Gateway, name: str = "cars") -> SourceHub:
-    """Add a source with a history that answers nothing by itself."""
-    info = SourceInfo(name, "fake", EventSchema(()), replayable=True)
-    hub = SourceHub(info, gateway.limits, gateway.memo, gateway.budget, gateway.clock)
-    gateway.hubs[name] = hub
-    hub.started({0: 100})
-    return hub
 
 
 def opened_in_history(gateway: Gateway, caller: SqlCaller) -> None:
@@ -189,7 +177,7 @@ def test_a_source_that_does_not_say_where_it_ends() -> None:
 
 def test_a_source_that_gives_nothing() -> None:
     gateway = Gateway()
-    replayable(gateway)
+    replayable(gateway, {0: 100})
     caller = SqlCaller(gateway)
     caller.ask("SET max.idle.time=2s; SELECT * FROM cars")
     opened_in_history(gateway, caller)
@@ -203,7 +191,7 @@ def test_a_source_that_gives_nothing() -> None:
 
 def test_what_goes_on_is_not_idle() -> None:
     gateway = Gateway()
-    hub = replayable(gateway)
+    hub = replayable(gateway, {0: 100})
     caller = SqlCaller(gateway)
     caller.ask("SET max.idle.time=2s; SELECT * FROM cars", live=True)
     (subscription,) = hub.unresolved
@@ -215,7 +203,7 @@ def test_what_goes_on_is_not_idle() -> None:
 
 def test_who_takes_nothing_is_not_idle() -> None:
     gateway = Gateway()
-    replayable(gateway)
+    replayable(gateway, {0: 100})
     caller = SqlCaller(gateway)
     caller.ask("SET max.idle.time=2s; SELECT * FROM cars", stats=250)
     opened_in_history(gateway, caller)
@@ -278,7 +266,7 @@ def test_stats_that_are_dear_come_seldom() -> None:
 def test_timers_do_not_pile_up(live: bool, stats: int) -> None:
     """Nor are they set for so long that they outlive many clients."""
     gateway = Gateway()
-    replayable(gateway)
+    replayable(gateway, {0: 100})
     gateway.add("others")
     caller = SqlCaller(gateway)
     caller.ask(EVERYTHING, live=live, stats=stats)
