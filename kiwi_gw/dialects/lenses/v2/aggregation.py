@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from kiwi_gw.codes import RefusalCode
-from kiwi_gw.core.commands import Command, LabelLimit, OpenQuery, SetTimer
-from kiwi_gw.core.notices import Ended, LimitReached, Opened, OpenFailed
+from kiwi_gw.core.commands import Command, LabelLimit, OpenQuery, Reply, SetTimer
+from kiwi_gw.core.notices import Ended, Lagged, LimitReached, Opened, OpenFailed
 from kiwi_gw.dialects.lenses.decoders import decode_of
 from kiwi_gw.dialects.lenses.tables import Tables, unknown_table
 from kiwi_gw.dialects.lenses.v2 import replies
@@ -88,7 +88,12 @@ class Aggregation:
 
     def ended(self, notice: Ended) -> None:
         """Raise Over."""
-        raise Over(*([] if notice.reason in OVER else [replies.error(notice.message)]))
+        wrong = [] if notice.reason in OVER else [replies.error(notice.message)]
+        raise Over(*self._lost(notice.dropped), *wrong)
+
+    def lagged(self, notice: Lagged) -> list[Reply]:
+        """Say which rows are missing: they are too large to be sent."""
+        return self._lost(notice.dropped)
 
     def timer_fired(self) -> Iterator[Command]:
         """Raise Over if its time is up."""
@@ -106,6 +111,9 @@ class Aggregation:
         now = self._clock()
         self._wakes_at = min(self._ends_at, now + LONGEST_TIMER)
         yield SetTimer(self._wakes_at - now)
+
+    def _lost(self, rows: int | None) -> list[Reply]:
+        return [] if rows == 0 else [replies.lost(*self._first, rows)]
 
     @property
     def _whole(self) -> bool:

@@ -288,7 +288,7 @@ class LensesSqlSession:
                     execution.limit_reached(notice)
                 case Ended():
                     execution.ended(notice)
-                case Lagged() if isinstance(execution, Execution):
+                case Lagged():
                     yield from execution.lagged(notice)
                 case TimerFired():
                     yield from execution.timer_fired()
