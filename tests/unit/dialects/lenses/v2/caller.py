@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 from kiwi_gw.core.commands import Close, Command, Open, OpenQuery
 from kiwi_gw.core.encoding import wire as keyed
@@ -156,7 +156,7 @@ def statement(sql: str, **members: object) -> str:
     return json.dumps({"sql": sql, **members})
 
 
-def data(messages: list[Json], kind: str) -> list[Json]:
+def data(messages: list[Json], kind: str) -> list[Any]:
     """What the messages of one type say."""
     return [message["data"] for message in messages if message["type"] == kind]
 

@@ -80,7 +80,7 @@ def test_a_gateway_that_goes() -> None:
 
 def test_silence_is_broken_once_it_was_asked_and_until_it_is_over() -> None:
     caller = SqlCaller(Gateway("cars"))
-    assert caller.silence is None
+    assert not caller.silence
     caller.carry_out(caller.session.notice(Silent()))
     assert caller.heard() == []
     caller.ask(LIVE, live=True)

@@ -106,27 +106,11 @@ def test_every_first_message_gets_one_end(messages: list[str | bytes]) -> None:
 
 # --- many, by chance -------------------------------------------------------------------------------
 
-WORDS: Final = sorted({word for text in STATEMENTS for word in text.split()}) + [
-    *(
-        "(",
-        ")",
-        ",",
-        "'",
-        '"',
-        "`",
-        ";",
-        "--",
-        "/*",
-        "*/",
-        "\\",
-        "\0",
-        "\ud7ff",
-        "\u2028",
-        "é",
-        "NULL",
-        "NaN",
-    ),
-    *("CASE WHEN", "BETWEEN", "NOT", "-", "1e999", "9" * 40, "LIMIT 0", "((((((((", "java_method(", "USING"),
+SIGNS: Final = "(|)|,|'|\"|`|;|--|/*|*/|\\|\0|\u2028|é|NULL|NaN|-|1e999|LIMIT|NOT|BETWEEN|((((((((|USING"
+WORDS: Final = [
+    *sorted({word for text in STATEMENTS for word in text.split()}),
+    *SIGNS.split("|"),
+    *("CASE WHEN", "9" * 40, "LIMIT 0", "java_method("),
 ]
 PIECES: Final = [
     *('"', "\\", "\\ud800", "\\u0000", "{", "}", "[", "]", ":", ",", "null", "NaN", "1e400", "-", "0x1"),

@@ -335,7 +335,7 @@ def test_what_an_interceptor_withholds_is_in_no_number(values: list[bytes]) -> N
         return None if b"#" in record["value"] else {**record, "value": record["value"].upper()}
 
     events = batch(values)
-    entry = WindowEntry(events, 0, 0.0)
+    entry = WindowEntry(events, 0)
     budget = MemoryBudget(1 << 20)
     item = keyed(wire("SELECT * FROM t"), [EventTransform(per_record(hide), "hide")])
     made = EncodingMemo(1 << 20, budget).encoded(entry, item)

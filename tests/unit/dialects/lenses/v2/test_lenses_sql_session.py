@@ -9,6 +9,7 @@ from kiwi_gw.core.notices import Offloaded, Unanswered
 from kiwi_gw.dialects.lenses.v2.executions import Executions
 from kiwi_gw.dialects.lenses.v2.session import LOG_IN_FIRST, ONE_ONLY
 from kiwi_gw.model import (
+    ANONYMOUS,
     Identity,
     OffsetRange,
     Refusal,
@@ -46,7 +47,7 @@ def ended(caller: SqlCaller, *kinds: str, code: int = 1000) -> list[Json]:
 def test_who_says_nothing_is_let_go() -> None:
     caller = SqlCaller(Gateway("cars", "boats"))
     caller.pass_time(4.9)
-    assert caller.code is None
+    assert caller.hung_up is None
     caller.pass_time(0.1)
     assert (caller.code, caller.heard()) == (4401, [])
 
@@ -118,8 +119,8 @@ def known(credential: object) -> Identity | Refusal:
 )
 def test_whose_statement_it_is(header: str | None, token: str | None, words: str | None) -> None:
     headers = () if header is None else (("authorization", f"beaREr  {header} "),)
-    identity = {} if header is None else {"identity": ANN}
-    caller = SqlCaller(Gateway("cars"), headers=headers, known=known, **identity)
+    identity = ANONYMOUS if header is None else ANN
+    caller = SqlCaller(Gateway("cars"), headers=headers, known=known, identity=identity)
     caller.ask(EVERYTHING, token=token)
     if words is None:
         ended(caller, "METADATA")
