@@ -23,7 +23,7 @@ from kiwi_gw.api import (
 )
 from kiwi_gw.testing import GatewayUnderTest, ScriptedSources, open_gateway
 from tests.edge.test_engine_queries import Engine
-from tests.edge.test_lenses_sql import PATH, Message, executing, hear, kinds, rest, values
+from tests.edge.test_lenses_sql import PATH, Message, hear, kinds, rest, values
 from tests.edge.wire import BINARY, TEXT, Client, Over, connect, frame
 
 CONFIG = """
@@ -96,7 +96,9 @@ class World:
 
     @asynccontextmanager
     async def asking(self, sql: str, who: str = "reader", **members: object) -> AsyncIterator[Client]:
-        async with executing(self.gateway, sql, **{"token": f"the-token-of-{who}", **members}) as client:
+        shown = {"token": f"the-token-of-{who}", **members}
+        async with connect(self.gateway, PATH) as client:
+            await client.send(frame(TEXT, json.dumps({"sql": sql, **shown}).encode()))
             yield client
 
     async def reload(self, *changes: tuple[str, str]) -> None:

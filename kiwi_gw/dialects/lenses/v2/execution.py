@@ -46,7 +46,7 @@ LONGEST_TIMER: Final = 10.0
 EARLY_SECONDS: Final = 0.01
 """No clock is so wrong about when a timer was due."""
 
-_STATS_SHARE: Final = 50
+_STATS_SHARE: Final = 100
 """One part in so many of the time may go into making STATS: those of ten thousand partitions are large."""
 
 OVER: Final = (CloseReason.UNTIL, CloseReason.ENDED, CloseReason.LIMIT)
@@ -115,6 +115,8 @@ class Execution:
     def opened(self, notice: Opened) -> Iterator[Command]:
         """Say what records have, before the first."""
         self._opened, self._moved_at = notice, self._clock()
+        if self._tally is not None:
+            self._tally.opened(notice.begin, notice.until)
         if self._asked.stats_ms:
             self._stats_at = self._moved_at + self._asked.stats_ms / 1000
         yield replies.metadata(self._fields)
@@ -212,8 +214,8 @@ class Execution:
 
     def stats(self) -> list[Reply]:
         """Say how far it is, if the client wants to know."""
-        opened, tally = self._opened, self._tally
-        if opened is None or tally is None:
+        tally = self._tally
+        if self._opened is None or tally is None:
             return []
         count = self._counters.count
         return [
@@ -223,7 +225,7 @@ class Execution:
                     count(BYTES),
                     {self._id: self._statement.table},
                     {self._id: self._thresholds.as_written},
-                    {self._id: tally.of(opened.begin, opened.until)},
+                    {self._id: tally.of_partitions()},
                     count(BAD),
                     self._lost,
                     count(RESULTS),

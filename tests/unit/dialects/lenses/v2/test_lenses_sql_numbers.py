@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kiwi_gw.core.publishing import publish
+from kiwi_gw.dialects.lenses.v2.messages import PartitionStats
 from kiwi_gw.dialects.lenses.v2.records import BYTES, SCANNED
 from kiwi_gw.dialects.lenses.v2.statistics import Counters, PartitionTally
 from kiwi_gw.model import Batch, Encoded, OffsetRange
@@ -52,23 +53,23 @@ def test_the_tally_counts_what_a_count_by_hand_does(
     partitions = [each[0] for each in events]
     made = encoded([each[1] for each in events], [each[2] for each in events])
     tally = PartitionTally()
+    tally.opened(begin, until)
     batch = Batch(begin, partitions, offsets, {}, 0)
     places = sorted({0, len(events), *(min(cut, len(events)) for cut in cuts)})
-    for first, stop in pairwise(places):
+    for first, stop in [(0, 0), *pairwise(places)]:
         tally.passed(batch, made, first, stop)
-    for partition, found in ((int(name), found) for name, found in tally.of(begin, until).items()):
-        mine = [
-            (offset, size)
-            for offset, (p, there, size, _) in zip(offsets, events, strict=True)
-            if there and p == partition
-        ]
-        first = begin[partition]
-        assert found.begin == first
-        assert found.records_scanned == len(mine)
-        assert found.bytes_read == sum(size for _, size in mine)
-        assert found.end == (mine[-1][0] if mine else first - 1)
-        bound = None if until is None else max(until.get(partition, 0), first) - 1
-        assert found.offset_bound == bound
+        for name, found in tally.of_partitions().items():
+            partition = int(name)
+            mine = [
+                (offset, size)
+                for offset, (p, there, size, _) in zip(offsets[:stop], events, strict=False)
+                if there and p == partition
+            ]
+            begins = begin[partition]
+            bound = None if until is None else max(until.get(partition, 0), begins) - 1
+            end = mine[-1][0] if mine else begins - 1
+            assert found == PartitionStats(begins, bound, sum(size for _, size in mine), len(mine), end)
+    assert [*tally.of_partitions()] == ["0", "1", "2"]
 
 
 def test_partitions_that_alternate_take_no_longer_than_others() -> None:
@@ -77,9 +78,10 @@ def test_partitions_that_alternate_take_no_longer_than_others() -> None:
     batch = Batch({0: 0, 1: 0}, [n % 2 for n in range(size)], range(size), {}, 0)
     began = time.thread_time()
     tally = PartitionTally()
+    tally.opened({0: 0, 1: 0}, None)
     tally.passed(batch, made, 0, size)
     assert time.thread_time() - began < 0.5
-    assert [found.records_scanned for found in tally.of({0: 0, 1: 0}, None).values()] == [size // 2] * 2
+    assert [found.records_scanned for found in tally.of_partitions().values()] == [size // 2] * 2
 
 
 def test_counters_count_what_limits_have_used() -> None:
