@@ -24,7 +24,7 @@ from kiwi_gw.dialects.lenses.v2.records import FIELDS, id_of
 from kiwi_gw.dialects.lenses.v2.rows import BEYOND, rows_wire
 from kiwi_gw.dialects.lenses.v2.thresholds import Thresholds
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import AS_JSON, EngineLimits, QueriedTable, SourceInfo, WireFormat
+from kiwi_gw.model import AS_JSON, EngineLimits, EngineQuery, QueriedTable, SourceInfo, WireFormat
 from kiwi_gw.query.errors import QueryError
 
 if TYPE_CHECKING:  # with the parser, which is not loaded when a gateway starts
@@ -56,10 +56,11 @@ class Aggregation:
         self._began = clock()
         self._ends_at = self._began + thresholds.max_query_time / 1000
         self._wakes_at = math.inf
+        self._query: EngineQuery | None = None
         self._wrong: QueryError | None = None
 
-    def begin(self) -> Iterator[Command]:
-        """Have it run. Raises QueryError."""
+    def prepare(self) -> None:
+        """Write it for the engine. Raises QueryError."""
         from kiwi_gw.dialects.lenses.sql import engine_query
 
         if self._live and not self._thresholds.live_aggregates:
@@ -67,7 +68,12 @@ class Aggregation:
         seconds = min(EngineLimits().seconds, self._thresholds.max_query_time / 1000 + _BEHIND_SECONDS)
         tables = [self._table(table) for table in self._statement.tables]
         limits = EngineLimits(seconds=seconds)
-        query = engine_query(self._statement, tables, live=self._live, limits=limits)
+        self._query = engine_query(self._statement, tables, live=self._live, limits=limits)
+
+    def begin(self) -> Iterator[Command]:
+        """Have it run, once it is prepared."""
+        query = self._query
+        assert query is not None  # noqa: S101  see above
         yield OpenQuery(HANDLE, query, self._wire(query.sql), limits={BEYOND: LabelLimit(1)})
         yield from self._wake()
 

@@ -233,14 +233,13 @@ class LensesSqlSession:
             if isinstance(read, ReadStatement):
                 self._execution = self._of_records(read, thresholds)
             else:
-                self._execution = Aggregation(
-                    self._tables,
-                    read,
-                    thresholds,
-                    bool(self._asked and self._asked.live),
-                    self._max_event_bytes,
-                    self._clock,
+                live = bool(self._asked and self._asked.live)
+                aggregation = Aggregation(
+                    self._tables, read, thresholds, live, self._max_event_bytes, self._clock
                 )
+                with self._compiling.charged():
+                    aggregation.prepare()
+                self._execution = aggregation
             yield from self._execution.begin()
         except QueryError as error:
             yield from self._end(replies.error(str(error)))
