@@ -74,6 +74,11 @@ class Lab:
     def bootstrap(self) -> str:
         return self._broker.bootstrap
 
+    @property
+    def broker_pid(self) -> Collection[int]:
+        """Return the process of the broker; none if it is not ours."""
+        return () if self._broker.pid is None else (self._broker.pid,)
+
     def new_folder(self) -> Path:
         self._number += 1
         folder = self._folder / f"run-{self._number}"

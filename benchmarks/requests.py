@@ -44,6 +44,13 @@ _REQUEST = masked({"type": "REQUEST", "sourceId": INFO.id, "n": N})
 _HEAD = HeadCredential("GET", "/", "", ())
 
 
+class NoQueries:
+    """Stand for the queries over whole sources: there are none."""
+
+    def of(self, hub: SourceHub) -> None:
+        return None
+
+
 class Context:
     """Stand for the gateway, with one source. Implements as much of `runtime.ports.GatewayContext` as pull
     subscriptions need."""
@@ -56,6 +63,7 @@ class Context:
         self.clock = time.monotonic
         budget = MemoryBudget(512 * _MIB)
         self._hub = SourceHub(INFO, HubLimits(), EncodingMemo(64 * _MIB, budget), budget, self.clock)
+        self.engine_queries = NoQueries()
         self._hub.started(dict.fromkeys(range(4), 0))
 
     def hub(self, source_id: str) -> SourceHub:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.scenario import Scenario
 from benchmarks.scenarios import (
     attackers,
+    beside,
     crowds,
     delays,
     everyday,
@@ -13,6 +14,7 @@ from benchmarks.scenarios import (
     many_sources,
     publish,
     queries,
+    scan,
     soak,
     spark,
     spark_delays,
@@ -29,6 +31,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     *many_sources.SCENARIOS,
     *queries.SCENARIOS,
     *publish.SCENARIOS,
+    *scan.SCENARIOS,
+    *beside.SCENARIOS,
     *soak.SCENARIOS,
     *spark.SCENARIOS,
     *spark_delays.SCENARIOS,

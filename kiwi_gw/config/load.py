@@ -53,6 +53,7 @@ class LoadedConfig:
             worker,
             workers,
             MappingProxyType({source.id: source.blocks for source in found}),
+            self.settings.written,
         )
 
     def place(self, finding: Diagnostic) -> tuple[str, int] | None:
@@ -167,6 +168,7 @@ def _settings(
         sources=MappingProxyType(sources),
         sections=MappingProxyType({key: value for key, value in sections.items() if key not in dialects}),
         dialects=MappingProxyType({key: value for key, value in sections.items() if key in dialects}),
+        written=frozenset(key for key in sections if key in data),
     )
 
 

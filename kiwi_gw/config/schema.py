@@ -196,8 +196,9 @@ class SourceSettings:
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Hold a valid configuration. `sources` by id in the order of the file; `sections` those of the plugins
-    and `dialects` those of the protocols, with their defaults where the file has none. `plugins`: all that it
-    needs, named or implied, in load order, without those that are always there."""
+    and `dialects` those of the protocols, with their defaults where the file has none; `written` those that
+    it has. `plugins`: all that it needs, named or implied, in load order, without those that are always
+    there."""
 
     name: str
     plugins: tuple[str, ...]
@@ -209,3 +210,4 @@ class Settings:
     sources: Mapping[str, SourceSettings]
     sections: Mapping[str, Section]
     dialects: Mapping[str, Section]
+    written: frozenset[str] = field(default=frozenset(), compare=False)

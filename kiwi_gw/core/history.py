@@ -37,6 +37,10 @@ GATHER_SECONDS, GATHER_AT_MOST_SECONDS = 0.15, 2.0
 """A reader is opened when for the first of these times no other has come to wait, or when one has waited
 for the second: a thousand clients that come back after a restart are to share one reader."""
 
+GATHER_BOUNDED_SECONDS = 0.02
+"""The same instead of the first, where the last that came reads up to an end: it asks a question, and is not
+one of a thousand that come back."""
+
 KNOWN_SECONDS = 1.0
 """For so long what history said it has is taken to be there: a thousand clients that come back one after the
 other are not to wait for an answer each."""
@@ -75,6 +79,11 @@ class SharedHistoryReader:
     def starving(self) -> bool:
         """Whether a member has had everything that was read, and waits for more."""
         return bool(self._idle)
+
+    @property
+    def for_queries(self) -> bool:
+        """Whether all of its members have queries."""
+        return all(member.group.costs is not None for member in self.members)
 
     @property
     def arrived(self) -> bool:
@@ -241,6 +250,7 @@ class HistoryQueue:
         self._budget = budget
         self._waiting: dict[Subscription, None] = {}
         self._gathers_since = self._last_came = 0.0
+        self._gather_seconds = GATHER_SECONDS
         self._offset_range: OffsetRange | None = None
         self._asked_at = -inf
 
@@ -263,7 +273,7 @@ class HistoryQueue:
         """Seconds until a reader is to be opened for those who wait; None where none is."""
         if not self._waiting or len(self.readers) >= self._hub.limits.history_readers:
             return None
-        at = min(self._last_came + GATHER_SECONDS, self._gathers_since + GATHER_AT_MOST_SECONDS)
+        at = min(self._last_came + self._gather_seconds, self._gathers_since + GATHER_AT_MOST_SECONDS)
         return max(0.0, at - self._hub.now)
 
     @property
@@ -278,6 +288,8 @@ class HistoryQueue:
         """Find a place for a subscription below the window that can be sent to, or have it wait for one."""
         if subscription not in self._waiting and not self._assign_reader(subscription):
             self._last_came = self._hub.now
+            bounded = subscription.delivery.bounds.until is not None
+            self._gather_seconds = GATHER_BOUNDED_SECONDS if bounded else GATHER_SECONDS
             if not self._waiting:
                 self._gathers_since = self._last_came
             self._waiting[subscription] = None

@@ -70,12 +70,14 @@ Node = Literal | Path | FunctionCall | Cast
 
 def walk(node: Node) -> Iterator[Node]:
     """Go through the node and everything in it, in the order in which it is evaluated."""
-    yield node
-    if isinstance(node, FunctionCall):
-        for argument in node.arguments:
-            yield from walk(argument)
-    elif isinstance(node, Cast):
-        yield from walk(node.value)
+    waiting = [node]
+    while waiting:  # without recursion: a deep tree would take the square of its depth
+        each = waiting.pop()
+        yield each
+        if isinstance(each, FunctionCall):
+            waiting.extend(reversed(each.arguments))
+        elif isinstance(each, Cast):
+            waiting.append(each.value)
 
 
 @dataclass(frozen=True, slots=True)

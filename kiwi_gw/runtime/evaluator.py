@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 from kiwi_gw.core.evaluation import Evaluations
-from kiwi_gw.runtime.loop_rounds import IDLE_SECONDS, LOOK_SECONDS, is_idle, works
+from kiwi_gw.runtime.loop_rounds import IDLE_SECONDS, LOOK_SECONDS, is_idle, let_others_run, works
 
 
 class Evaluator:
@@ -18,22 +18,30 @@ class Evaluator:
 
     async def run(self) -> None:
         """Go on with what is postponed, until cancelled."""
-        idle = False
+        idle, look = False, IDLE_SECONDS
         while True:
-            # Whoever became ready during the first has run after the second.
-            await trio.lowlevel.checkpoint()
-            await trio.lowlevel.checkpoint()
+            if idle:  # and then it still is, if nobody has become ready meanwhile
+                idle = await let_others_run()
+            else:
+                # Whoever became ready during the first has run after the second.
+                await trio.lowlevel.checkpoint()
+                await trio.lowlevel.checkpoint()
             self._woken = trio.Event()
             wait = self._evaluations.go_on(idle=idle)
-            if wait == 0 and not idle:
-                works()
+            if wait == 0:
+                if not idle:
+                    works()
+                continue
             idle = False
             if wait is None:
                 await self._woken.wait()
-            elif wait:
+            else:
                 idle = await is_idle(min(wait, IDLE_SECONDS))
-                if not idle:
-                    await trio.sleep(min(wait, LOOK_SECONDS))
+                if idle:
+                    look = IDLE_SECONDS
+                else:
+                    await trio.sleep(min(wait, look))
+                    look = min(2 * look, LOOK_SECONDS)
 
     def _wake(self) -> None:
         self._woken.set()

@@ -22,6 +22,7 @@ from kiwi_gw.core.start_resolution import RequestedPositions, Where
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import AtTime, Batch, Committed, OffsetRange, batch_pieces
+from kiwi_gw.runtime.loop_rounds import works, works_for_queries
 from kiwi_gw.runtime.plugin_faults import FaultBarrier, words
 from kiwi_gw.wakeup import Wakeup
 
@@ -207,6 +208,10 @@ class HistoryTask:
                 reader.join()
                 await turn.wait()
                 continue
+            if reader.for_queries:
+                works_for_queries()
+            else:
+                works()
             batch = await events.read(reader.catch_up_target())
             self._failing = False
             for piece in batch_pieces(batch):

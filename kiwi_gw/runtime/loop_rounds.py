@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 from weakref import WeakSet
 
@@ -14,7 +16,7 @@ IDLE_SECONDS: Final = 0.001
 """A loop on which nothing else runs for so long is idle."""
 
 LOOK_SECONDS: Final = 0.01
-"""How often it is found out whether it is, while something is overdrawn."""
+"""How often it is found out whether it is, while something is overdrawn and the loop stays busy."""
 
 
 class _Rounds(trio.abc.Instrument):
@@ -49,6 +51,11 @@ def works() -> None:
     _lookers.discard(trio.lowlevel.current_task())
 
 
+def works_for_queries() -> None:
+    """Have the loop count as idle while this task runs, until it `works`: it brings what is evaluated."""
+    _lookers.add(trio.lowlevel.current_task())
+
+
 class _Others(trio.abc.Instrument):
     """Whether any task has run, but for those that look as this one does: each would keep the others from
     what it waits for itself."""
@@ -63,10 +70,25 @@ class _Others(trio.abc.Instrument):
 
 async def is_idle(seconds: float) -> bool:
     """Wait for so long. Returns whether nothing else ran meanwhile, however short."""
+    with _looking() as others:
+        await trio.sleep(seconds)
+    return not others.ran
+
+
+async def let_others_run() -> bool:
+    """Let everyone run who is ready. Returns whether nobody was: a loop that was idle still is."""
+    with _looking() as others:
+        # Whoever became ready during the first has run after the second.
+        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint()
+    return not others.ran
+
+
+@contextmanager
+def _looking() -> Iterator[_Others]:
     others = _Others()
     trio.lowlevel.add_instrument(others)
     try:
-        await trio.sleep(seconds)
+        yield others
     finally:
         trio.lowlevel.remove_instrument(others)
-    return not others.ran

@@ -1,4 +1,4 @@
-"""The hooks: source type, service and section `spark`."""
+"""The hooks: source type, service and section `spark`, and the engine for queries over whole sources."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from kiwi_gw.api import (
     Diagnostic,
     PluginContext,
     PluginError,
+    QueryEngine,
     Section,
     ServiceType,
     SourceDescription,
@@ -20,6 +21,7 @@ from kiwi_gw.api import (
     hookimpl,
 )
 from kiwi_spark.gateway.diagnostics import spark_check, spark_explain, vet, without_sink
+from kiwi_spark.gateway.engine_source import ENGINE
 from kiwi_spark.gateway.metrics import SPARK_METRICS
 from kiwi_spark.gateway.positions import SCHEMA, codec
 from kiwi_spark.gateway.service import open_spark
@@ -81,6 +83,11 @@ def services() -> Sequence[ServiceType]:
 @hookimpl
 def config_sections() -> Sequence[ConfigSection]:
     return (ConfigSection("spark", SparkSettings),)
+
+
+@hookimpl(optionalhook=True)
+def query_engine() -> QueryEngine:
+    return ENGINE
 
 
 @hookimpl

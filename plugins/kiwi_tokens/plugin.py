@@ -33,6 +33,7 @@ from kiwi_tokens.rights import RolePermissions
 from kiwi_tokens.settings import JwtSettings, TokensSettings
 from kiwi_tokens.static_tokens import StaticTokens, StoredToken
 from kiwi_tokens.users import PREFIX, StoredUser, Users
+from kiwi_tokens.writers import writers
 
 if TYPE_CHECKING:  # pyjwt is an extra
     from kiwi_tokens.jwt_tokens import JwtTokens, SignedBy
@@ -109,10 +110,13 @@ class TokensPlugin:
         self, context: PluginContext, sources: Sequence[Section]
     ) -> Callable[[], Awaitable[Sequence[Diagnostic]]] | None:
         settings = context.sections.get(SECTION)
-        wrong = lacks_key(context, settings) if isinstance(settings, TokensSettings) else None
-        if wrong is None:
+        if not isinstance(settings, TokensSettings):
             return None
-        found = [Diagnostic("error", "tokens", wrong, (SECTION,))]
+        found = list(writers(settings, context.sources))
+        if (wrong := lacks_key(context, settings)) is not None:
+            found.append(Diagnostic("error", "tokens", wrong, (SECTION,)))
+        if not found:
+            return None
 
         async def say() -> Sequence[Diagnostic]:
             return found

@@ -201,3 +201,31 @@ async def test_a_broker_that_does_not_answer_is_idle_time(
         own_broker.thaw()
         assert heard[:2] == ["METADATA", "RECORD"]
         assert heard[-2:] == ["SENTINEL", "END"]
+
+
+async def test_who_leaves_in_the_middle_has_given_everything_back(
+    broker: Broker, topics: Topics, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """Its place among all is free within a second, and nothing of the topic is read for it any more."""
+    name = await topics.create(new_topic(), 1)
+    for _ in range(20):
+        await topics.fill(name, 2_000, 1, size=1_000)
+    settings = config(broker, name)
+    settings["lenses"]["sql"] = {"queries_identity": 1}
+    sql = f"SELECT * FROM `{name}` WHERE _vtype='STRING'"  # noqa: S608
+    async with gateway(tmp_path, settings) as running:
+
+        def leave(at_once: bool) -> None:
+            with websocket(f"ws://{running.address}{PATH}", max_size=None) as socket:
+                socket.send(json.dumps({"sql": sql}))
+                assert json.loads(socket.recv(timeout=WITHIN))["type"] == "METADATA"
+                assert json.loads(socket.recv(timeout=WITHIN))["type"] == "RECORD"
+                if at_once:  # without a close frame
+                    socket.socket.close()
+
+        for at_once in (False, True):
+            await trio.to_thread.run_sync(leave, at_once)
+            began = trio.current_time()
+            while (heard := await executed(running.address, f"{sql} LIMIT 1"))[0]["type"] == "ERROR":
+                assert trio.current_time() - began < 1, heard
+            assert kinds(heard) == ["METADATA", "RECORD"]

@@ -35,7 +35,7 @@ def analyse(engine: Engine, run: int, query: QuerySpec, *, explain: bool) -> Que
             known = Checkpoints(files_of(spark), query.checkpoint, query.source, spark.version).schemas()
             built = build(spark, query, known, distributed=engine.distributed)
             rows = as_json(built.frame, query.key)
-            check_streaming(rows, query)
+            check_streaming(rows, query.output_mode)
             threads = engine.real_time_partitions
             why = why_batches(query, built, distributed=engine.distributed, threads=threads)
             real_time = query.real_time != "no" and not why

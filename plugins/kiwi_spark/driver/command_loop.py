@@ -15,6 +15,7 @@ from kiwi_spark.driver.analyse import analyse
 from kiwi_spark.driver.gateway_connection import GatewayConnection
 from kiwi_spark.driver.jvm_rows import RowsLink
 from kiwi_spark.driver.query_thread import QueryThread
+from kiwi_spark.driver.range_thread import RangeThread
 from kiwi_spark.driver.real_time import RealTimePlaces
 from kiwi_spark.driver.session import Engine, open_engine
 from kiwi_spark.protocol.messages import (
@@ -25,6 +26,7 @@ from kiwi_spark.protocol.messages import (
     SessionFailed,
     SessionOpened,
     StartQuery,
+    StartRangeQuery,
     StopQuery,
     WireError,
 )
@@ -38,7 +40,7 @@ class CommandLoop:
         self._path = path
         self._token = token
         self._connection: GatewayConnection | None = None
-        self._runs: dict[int, QueryThread] = {}
+        self._runs: dict[int, QueryThread | RangeThread] = {}
         self._runs_lock = threading.Lock()
         self._engine: Engine | None = None
         self._places = RealTimePlaces(0)
@@ -76,6 +78,8 @@ class CommandLoop:
             self._in_thread(self._open, message)
         elif isinstance(message, StartQuery):
             self._start(message)
+        elif isinstance(message, StartRangeQuery):
+            self._start_ranges(message)
         elif isinstance(message, StopQuery):
             self._in_thread(self._stop, message)
         elif isinstance(message, AnalyseQuery):
@@ -105,13 +109,23 @@ class CommandLoop:
             message.run,
             message.query,
             self._ready(),
-            lambda run: RowsLink(self._path, self._token, run),
+            self._open_rows,
             self._places,
             self._run_reports,
         )
+        self._begin(run)
+
+    def _start_ranges(self, message: StartRangeQuery) -> None:
+        ready, reports = self._ready(), self._run_reports
+        self._begin(RangeThread(message.run, message.query, ready, self._open_rows, reports))
+
+    def _begin(self, run: QueryThread | RangeThread) -> None:
         with self._runs_lock:
-            self._runs[message.run] = run
+            self._runs[run.number] = run
         run.start()
+
+    def _open_rows(self, run: int) -> RowsLink:
+        return RowsLink(self._path, self._token, run)
 
     def _run_reports(self, message: Message) -> None:
         if isinstance(message, QueryEnded):

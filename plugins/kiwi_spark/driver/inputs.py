@@ -37,7 +37,7 @@ from kiwi_spark.protocol.query_spec import StreamInput, TableInput
 
 # How soon it is noticed that Kafka is away: 3 tries of 10 s, where the defaults make it 3 minutes.
 TIMEOUTS: Final = {"kafka.default.api.timeout.ms": "10000", "kafka.request.timeout.ms": "9000"}
-_KAFKA: Final = {**TIMEOUTS, "kafkaConsumer.pollTimeoutMs": "20000"}
+READER: Final = {**TIMEOUTS, "kafkaConsumer.pollTimeoutMs": "20000"}
 _OWN: Final = "kafka."
 """How options of Spark's Kafka source and sink begin that are of Kafka's own clients."""
 _LOOKED_AT: Final = 1000  # records from which a schema is inferred
@@ -114,7 +114,7 @@ def stream(
         if isinstance(kind, StructType):
             explain = partial(misfit, spark, kind)
             bad = bad | F.coalesce(F.col(f"_decoded.{BROKEN}").isNotNull(), F.lit(False))
-    raw = raw.withColumn("_decoded", _once(decoded)).withColumn("_bad", bad)
+    raw = raw.withColumn("_decoded", decoded_once(decoded)).withColumn("_bad", bad)
     frame, counter = checked(raw, name, item, explain)
     return InputFrame(frame.select(*_fields(frame, "_decoded"), *place), inferred, counter)
 
@@ -141,7 +141,7 @@ def spark_type(ddl: str) -> DataType:
 
 def _from_kafka(spark: SparkSession, item: StreamInput, tracked: int | None, real_time: bool) -> DataFrame:
     options = {
-        **_KAFKA,
+        **READER,
         # In real time a query reads what there is; there are no batches that it could bound.
         **({"maxOffsetsPerTrigger": str(item.max_offsets)} if not real_time else {}),
         "failOnDataLoss": str(item.fail_on_data_loss).lower(),
@@ -172,7 +172,7 @@ def client_options(options: Mapping[str, str]) -> dict[str, str]:
     return {name.removeprefix(_OWN): value for name, value in options.items() if name.startswith(_OWN)}
 
 
-def _once(decoded: Column) -> Column:
+def decoded_once(decoded: Column) -> Column:
     """Have each record decoded once. Spark moves filters to before the columns that they read, and would
     decode anew for each; but not past a column that it takes for one that differs from time to time."""
     return F.when(F.spark_partition_id() >= 0, decoded)

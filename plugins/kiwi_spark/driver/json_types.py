@@ -69,9 +69,9 @@ _DEEP: Final = 20
 """Members in members that are described."""
 
 
-def as_json(frame: DataFrame, key: Sequence[str]) -> DataFrame:
+def as_json(frame: DataFrame, key: Sequence[str], *, apart: bool = False) -> DataFrame:
     """Make two columns, `key` and `value`: the rows as JSON text. `key` names columns; without any it is
-    null.
+    null. apart: whether these columns are left out of the value.
 
     Raises `QueryError`: two columns have one name, or a key is none of them.
     """
@@ -93,7 +93,8 @@ def as_json(frame: DataFrame, key: Sequence[str]) -> DataFrame:
             field.name: _form(plain[f"c{number}"], field.dataType).alias(field.name)
             for number, field in enumerate(frame.schema.fields)
         }
-        value = F.to_json(F.struct(*forms.values()), OPTIONS)
+        kept = [form for name, form in forms.items() if not (apart and name in key)]
+        value = F.to_json(F.struct(*kept), OPTIONS) if kept else F.lit("{}")
         text = F.to_json(F.struct(*(forms[name] for name in key)), OPTIONS) if key else F.lit(None)
         return plain.select(text.cast("string").alias("key"), value.alias("value"))
 

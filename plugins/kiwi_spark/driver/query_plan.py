@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession, is_remote
 from kiwi_spark.driver import inputs
 from kiwi_spark.driver.bad_records import BadRecordCounter
 from kiwi_spark.driver.error_classification import QueryError
-from kiwi_spark.protocol.query_spec import QuerySpec
+from kiwi_spark.protocol.query_spec import OutputMode, QuerySpec
 
 _import_lock = threading.Lock()
 
@@ -160,17 +160,34 @@ def keeps_state(plan: str) -> bool:
     return False
 
 
-def check_streaming(frame: DataFrame, query: QuerySpec) -> None:
+def filters_results(plan: str) -> bool:
+    """Find whether a stream has a filter above its aggregates, such as HAVING: of a row that no longer passes
+    nothing would be told. plan: as in `keeps_state`."""
+    filters: list[int] = []  # depths of those that are open
+    for line in plan.splitlines():
+        found = _NODE.match(line)
+        if found is None:
+            continue
+        depth, streaming, kind = len(found[1]), bool(found[2]), found[3]
+        filters = [at for at in filters if at < depth]
+        if streaming and kind == "Aggregate" and filters:
+            return True
+        if streaming and kind == "Filter":
+            filters.append(depth)
+    return False
+
+
+def check_streaming(frame: DataFrame, output_mode: OutputMode) -> None:
     """Raise AnalysisException for what Spark does not do with streams, as its start would."""
     if not frame.isStreaming:
         return
     if is_remote():  # where only a start tells: with nowhere to write to, and stopped at once
-        writer = frame.writeStream.format("noop").outputMode(query.output_mode)
+        writer = frame.writeStream.format("noop").outputMode(output_mode)
         writer.trigger(processingTime="1 day").start().stop()
         return
     spark: Any = frame.sparkSession
     sql = spark._jvm.org.apache.spark.sql
-    mode = getattr(sql.streaming.OutputMode, query.output_mode.capitalize())()
+    mode = getattr(sql.streaming.OutputMode, output_mode.capitalize())()
     sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(
         _jvm_frame(frame).queryExecution().analyzed(), mode
     )

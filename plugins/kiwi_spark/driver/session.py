@@ -36,6 +36,18 @@ DEFAULTS: Final = {
 }
 """What the user's configuration may say otherwise."""
 
+AD_HOC: Final = {
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+    "spark.sql.session.timeZone": "UTC",
+    # Without Kafka: read as a source of the old kind a task that is to end goes on to its last record.
+    "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
+    # No file is a table, whatever the query says.
+    "spark.sql.runSQLOnFiles": "false",
+}
+"""Of sessions for queries that clients ask for, above the user's: as in `docs/reference/queries.md`."""
+
 _LOCAL: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -89,14 +101,17 @@ def configuration(session: SessionSpec) -> dict[str, str]:
 
 class LocalEngine:
     """The session of this process, whose queries come back to it. distributed: whether their Python functions
-    run on other machines than this one. real_time_partitions: that may be read in real time at a time."""
+    run on other machines than this one. cores: threads that are meant to compute here; 0 where it is done
+    elsewhere. real_time_partitions: that may be read in real time at a time."""
 
     def __init__(self, session: SessionSpec) -> None:
         """Start the JVM. Raises what PySpark raises."""
         self.distributed = not is_local(session.master)
         master, self.real_time_partitions = threads(session)
+        self.cores = _threads(session.master)
         self._root = open_session(structs.replace(session, master=master))
         self._sessions: dict[str, tuple[QuerySpec, SparkSession]] = {}
+        self._spare: list[SparkSession] = []
 
     @property
     def version(self) -> str:
@@ -120,6 +135,26 @@ class LocalEngine:
         """Open a session for a moment."""
         yield self._root.newSession()
 
+    @contextmanager
+    def lent_session(self) -> Iterator[SparkSession]:
+        """Open a session for a query over ranges of topics alone, with no views in it. It means what the
+        gateway's own queries mean. Raises what PySpark raises.
+
+        Spark never lets go of a session, and there may be many such queries: the next one has it again.
+        """
+        try:
+            spark = self._spare.pop()
+        except IndexError:
+            spark = self._root.newSession()
+            for name, value in AD_HOC.items():
+                spark.conf.set(name, value)
+        try:
+            yield spark
+        finally:
+            for view in spark.catalog.listTables():
+                spark.catalog.dropTempView(view.name)
+            self._spare.append(spark)
+
 
 Engine = LocalEngine | ConnectEngine
 """Where queries run."""
@@ -140,12 +175,20 @@ def threads(session: SessionSpec) -> tuple[str, int]:
     found = _THREADS.fullmatch(session.master or "local[*]")
     if found is None:
         return session.master, 0
-    cores = found["cores"] or "1"
-    own = (os.cpu_count() or 1) if cores == "*" else int(cores)
+    own = _threads(session.master)
     return (
         f"local[{own + session.real_time_partitions}{found['failures'] or ''}]",
         session.real_time_partitions,
     )
+
+
+def _threads(master: str) -> int:
+    """Return how many threads a master in this process has, as the user has said; 0 where it is none."""
+    found = _THREADS.fullmatch(master or "local[*]")
+    if found is None:
+        return 0
+    cores = found["cores"] or "1"
+    return (os.cpu_count() or 1) if cores == "*" else int(cores)
 
 
 def is_local(master: str) -> bool:

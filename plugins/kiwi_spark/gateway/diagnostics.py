@@ -8,8 +8,9 @@ from typing import cast
 import trio
 
 from kiwi_gw.api import Diagnostic, KiwiError, PluginContext, Section, SourceContext, SourceFailed
+from kiwi_spark.gateway.query_run import RunEnd
 from kiwi_spark.gateway.resolve import resolve, unreachable_reason
-from kiwi_spark.gateway.service import RunEnd, SparkService, open_spark
+from kiwi_spark.gateway.service import SparkService, open_spark
 from kiwi_spark.gateway.settings import SparkSettings, SparkSourceSettings
 from kiwi_spark.gateway.sink import check_sinks, too_many_workers, writes_here
 from kiwi_spark.protocol.messages import QueryAnalysed

@@ -11,9 +11,10 @@ import trio
 
 from kiwi_gw.api import Backoff, SourceContext, SourceFailed
 from kiwi_spark.gateway.metrics import count_batch
+from kiwi_spark.gateway.query_run import Progress, QueryRun, RunEnd
 from kiwi_spark.gateway.resolve import resolve
 from kiwi_spark.gateway.schema_fit import SchemaFit
-from kiwi_spark.gateway.service import Progress, QueryRun, RunEnd, SparkService
+from kiwi_spark.gateway.service import SparkService
 from kiwi_spark.gateway.settings import SparkSourceSettings
 from kiwi_spark.protocol.messages import BatchProgress, QueryReads, QueryStarted
 from kiwi_spark.protocol.query_spec import FINAL

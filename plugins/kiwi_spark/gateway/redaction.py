@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from kiwi_spark.protocol.query_spec import QuerySpec
+from kiwi_spark.protocol.range_query import RangeQuery
 
 REDACTED: Final = "*****"
 
@@ -60,9 +61,14 @@ def redact(text: str, options: Iterable[Mapping[str, str]], also: Iterable[str] 
     return text
 
 
-def options_of(query: QuerySpec) -> Iterator[Mapping[str, str]]:
+def options_of(query: QuerySpec | RangeQuery) -> Iterator[Mapping[str, str]]:
     """Return all that Spark is given for a query and may quote. A schema that was read from a file counts as
     secret, too: it is not for subscribers."""
+    if isinstance(query, RangeQuery):
+        for one in query.tables.values():
+            yield one.kafka
+            yield {"secret": one.avro}
+        return
     for stream in query.streams.values():
         yield stream.kafka
         yield {"secret": stream.avro}

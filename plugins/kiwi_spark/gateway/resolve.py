@@ -113,7 +113,7 @@ def resolve(settings: SparkSourceSettings, context: PluginContext, *, fresh: boo
         real_time=settings.real_time,
         epoch=trigger.checkpoint_interval if isinstance(trigger, TriggerSettings) else EPOCH,
         key=list(settings.key),
-        checkpoint=_folder(spark.checkpoint_dir),
+        checkpoint=checkpoint_folder(context),
         batch_bytes=spark.batch_bytes,
         fresh=fresh or settings.on_other_checkpoint == "new",
         sink=sink,
@@ -144,7 +144,7 @@ def _stream(name: str, item: InputSettings, source_id: str, context: PluginConte
         format=cast("Format", item.stream_format),
         schema=item.ddl or "",
         start=start,
-        kafka={**_kafka_options(context, consumer=True), "subscribe": topic},
+        kafka={**kafka_options(context, consumer=True), "subscribe": topic},
         avro=_avro(name, item),
         registry=item.registry or "",
         registry_subject=item.registry_subject or (f"{topic}-value" if item.registry else ""),
@@ -168,10 +168,10 @@ def _table(item: InputSettings) -> TableInput:
 def _sink(settings: SparkSourceSettings, context: PluginContext) -> SinkSpec | None:
     if settings.sink is None:
         return None
-    return SinkSpec(topic=settings.sink.topic, options=_kafka_options(context, consumer=False))
+    return SinkSpec(topic=settings.sink.topic, options=kafka_options(context, consumer=False))
 
 
-def _kafka_options(context: PluginContext, *, consumer: bool) -> dict[str, str]:
+def kafka_options(context: PluginContext, *, consumer: bool) -> dict[str, str]:
     """Return options of Spark's Kafka source or sink: the Java client's, with `kafka.` before them."""
     from kiwi_kafka.java_options import java_consumer_options, java_options
     from kiwi_kafka.settings import KafkaSettings
@@ -180,6 +180,11 @@ def _kafka_options(context: PluginContext, *, consumer: bool) -> dict[str, str]:
     assert isinstance(settings, KafkaSettings)  # noqa: S101  its plugin declares it
     options = java_consumer_options(settings) if consumer else java_options(settings)
     return {f"kafka.{name}": value for name, value in options.items()}
+
+
+def checkpoint_folder(context: PluginContext) -> str:
+    """Return the folder in which queries keep what they need."""
+    return _folder(cast("SparkSettings", context.section("spark")).checkpoint_dir)
 
 
 def _avro(name: str, item: InputSettings) -> str:

@@ -41,6 +41,17 @@ def row_batches(packed: bytes, batch: int, timestamp: int, first: int, skip: int
         yield _batch(rows, at, stop, timestamp, {0: start}, array("i", (0,)) * size, offsets, columns)
 
 
+def result_batches(packed: bytes, timestamp: int, first: int) -> Iterator[Batch]:
+    """Return the rows of one part of the result of a query that ends, `BATCH_ROWS` at a time. WireError: they
+    are none. first: the number of its first row within the result."""
+    rows = PackedRows(packed)
+    for at in range(0, rows.count, BATCH_ROWS):
+        stop = min(at + BATCH_ROWS, rows.count)
+        start, size = first + at, stop - at
+        offsets = array("q", range(start, start + size))
+        yield _batch(rows, at, stop, timestamp, {0: start}, array("i", (0,)) * size, offsets, {})
+
+
 def lost_batches(first: int, batch: int) -> Batch:
     """Make an empty batch that announces that the batches from `first` up to `batch` never came."""
     gap = Gap({0: (offset_of(first, 0), offset_of(batch, 0) - 1)}, None)

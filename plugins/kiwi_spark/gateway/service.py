@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Final, cast
 from weakref import WeakValueDictionary
 
@@ -19,6 +17,8 @@ from kiwi_gw.api import PluginContext, SourceFailed
 from kiwi_spark.gateway.batches import SourceBatches, SpoolBudget
 from kiwi_spark.gateway.crash_attribution import GUILTY, CrashAttribution
 from kiwi_spark.gateway.driver_supervisor import DriverSupervisor, Launch, MessageConnection
+from kiwi_spark.gateway.query_run import Progress, QueryRun, RunEnd
+from kiwi_spark.gateway.query_turns import QueryTurns
 from kiwi_spark.gateway.redaction import options_of, redact
 from kiwi_spark.gateway.settings import SparkSettings
 from kiwi_spark.protocol.messages import (
@@ -28,12 +28,12 @@ from kiwi_spark.protocol.messages import (
     QueryAnalysed,
     QueryEnded,
     QueryIdle,
-    QueryReads,
-    QueryStarted,
     StartQuery,
+    StartRangeQuery,
     StopQuery,
 )
-from kiwi_spark.protocol.query_spec import ErrorKind, QuerySpec
+from kiwi_spark.protocol.query_spec import QuerySpec
+from kiwi_spark.protocol.range_query import RangeQuery
 
 log = structlog.get_logger("kiwi_spark")
 
@@ -43,142 +43,14 @@ _GRACE_SECONDS = 0.4
 _LOOK_SECONDS = 1.0
 """How often a query that is held back checks whether it may start, if nothing wakes it."""
 
-PROOF_SECONDS = 60.0
-"""A query that has run so long has proved itself, too."""
-
-READING_SECONDS = 5.0
-"""One in real time that has read so long: it reports nothing before the end of an epoch. That rows came is no
-proof, as they may be of other partitions than the record is that the driver dies of."""
-
-
-Progress = BatchProgress | QueryIdle | QueryReads
-"""How a query does, as the driver tells."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunEnd:
-    """Why a run is over. lost: the driver is gone, and with it the reason; else as in `QueryEnded`."""
-
-    error_kind: ErrorKind | None = None
-    message: str = ""
-    lost: bool = False
-
-
-class QueryRun:
-    """A query that the driver was asked to run (or to analyse). Made by the service.
-
-    query: None for one that is only analysed. on_progress: called with what Spark says of every
-    batch, and when it has looked for one in vain.
-    over: why it is over; None while it is not. worked: whether it has done a batch, or looked for one, or in
-    real time `moves`.
-    """
-
-    def __init__(self, number: int, query: QuerySpec | None, on_progress: Callable[[Progress], None]) -> None:
-        self.number = number
-        self.query = query
-        self.over: RunEnd | None = None
-        self.analysed: QueryAnalysed | None = None
-        self.worked = False
-        self._started_at = math.inf
-        self._reads_since = math.inf
-        self._on_progress = on_progress
-        self._started: QueryStarted | None = None
-        self._rows: MessageConnection | None = None
-        self._open: MessageConnection | None = None
-        self._changed = trio.Event()
-
-    @property
-    def proved(self) -> bool:
-        """Return whether the driver does not die of starting it. See `crash_attribution`."""
-        now = trio.current_time()
-        return (
-            self.worked or now - self._started_at > PROOF_SECONDS or now - self._reads_since > READING_SECONDS
-        )
-
-    def reads(self) -> None:
-        """Note that the query, one in real time, reads its input."""
-        self._reads_since = min(self._reads_since, trio.current_time())
-
-    def moves(self) -> None:
-        """Note that the query, one in real time, has brought rows of every partition that had not come
-        before: at whatever record a driver has died, it is behind it."""
-        self.worked = True
-
-    async def started(self) -> QueryStarted | RunEnd:
-        """Wait until the query runs, or never will."""
-        while self._started is None:
-            if self.over is not None:
-                return self.over
-            await self._changed.wait()
-        await trio.lowlevel.checkpoint()
-        return self._started
-
-    async def rows(self) -> MessageConnection | None:
-        """Wait for the connection on which the rows come; None when the run is over."""
-        while self._rows is None and self.over is None:
-            await self._changed.wait()
-        await trio.lowlevel.checkpoint()
-        found, self._rows = self._rows, None
-        return found
-
-    async def ended(self) -> RunEnd:
-        """Wait until the run is over."""
-        while self.over is None:
-            await self._changed.wait()
-        await trio.lowlevel.checkpoint()
-        return self.over
-
-    # --- for the service ---
-
-    def receive(self, message: Message) -> None:
-        """Take what the driver says about this run."""
-        if isinstance(message, BatchProgress | QueryIdle):
-            self.worked = True
-            self._on_progress(message)
-        elif isinstance(message, QueryReads):
-            self.reads()
-            self._on_progress(message)
-        elif isinstance(message, QueryStarted):
-            self._started = message
-            self._started_at = trio.current_time()
-        elif isinstance(message, QueryAnalysed):
-            self.analysed = message
-            self.over = RunEnd()
-        elif isinstance(message, QueryEnded):
-            self.end(RunEnd(message.error_kind, message.message))
-        self._wake()
-
-    def rows_came(self, connection: MessageConnection) -> None:
-        """Take the connection that the driver has made to bring rows."""
-        if self.over is not None:
-            connection.close()
-            return
-        if self._open is not None:  # the driver has given the last one up
-            self._open.close()
-        self._rows = self._open = connection
-        self._wake()
-
-    def end(self, over: RunEnd) -> None:
-        """End the run. What is left in the connection for rows is still read, to its end: the driver has
-        closed it before it said so."""
-        if self.over is None:
-            self.over = over
-            if over.lost and self._open is not None:  # whole batches that are in it are sent again
-                self._open.close()
-            self._wake()
-
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
-
-
 _LAST: Final = WeakValueDictionary[tuple[str, str], QueryRun]()
 """The last run of a query, by its checkpoint, in any driver of this process: after a reload there may be two
 for a moment, and only one of them may use a checkpoint."""
 
 
 class SparkService:
-    """What sources use: `run` has the driver run a query, `analyse` has it look at one."""
+    """What sources use: `run` has the driver run a query, `analyse` has it look at one, `compute` has it run
+    one over ranges of topics. turns: of the latter."""
 
     def __init__(self, launch: Launch, stage_bytes: int) -> None:
         self.max_restarts = launch.max_restarts
@@ -190,6 +62,7 @@ class SparkService:
         self._scope = trio.CancelScope(shield=True)
         self._crashes = CrashAttribution()
         self._waiting = Counter[str]()
+        self.turns = QueryTurns()
         self._woken = trio.Event()
         self.driver = DriverSupervisor(launch, self._message, self._rows, self._gone)
 
@@ -256,7 +129,7 @@ class SparkService:
         SourceFailed: no driver can be started.
         """
         await self.driver.ready()
-        run = self._begin(None, lambda progress: None)  # it has no batches
+        run = self._begin(None)
         self.driver.send(AnalyseQuery(run=run.number, query=query, explain=explain))
         over = await run.ended()
         found = run.analysed
@@ -264,6 +137,26 @@ class SparkService:
             return over
         error, plan = self._redacted(found.error, query), self._redacted(found.plan, query)
         return msgspec.structs.replace(found, error=error, plan=plan)
+
+    @asynccontextmanager
+    async def compute(self, query: RangeQuery) -> AsyncIterator[QueryRun]:
+        """Have the driver run a query over ranges of topics as long as the block lasts, when it is its turn
+        and the driver is there. The turn is another's when the driver has stopped it.
+
+        SourceFailed: too many wait for their turns, or no driver can be started.
+        """
+        number, run = next(self._numbers), None
+        await self.turns.take(number)
+        try:
+            await self.driver.ready()
+            run = self._runs[number] = QueryRun(number, None, ranges=query)
+            self.driver.send(StartRangeQuery(run=number, query=query))
+            yield run
+        finally:
+            if run is not None and run.over is None:
+                self.driver.send(StopQuery(run=number))
+            else:
+                self.turns.give_back(number)
 
     # --- life ---
 
@@ -291,7 +184,9 @@ class SparkService:
 
     # --- what the driver says ---
 
-    def _begin(self, query: QuerySpec | None, on_progress: Callable[[Progress], None]) -> QueryRun:
+    def _begin(
+        self, query: QuerySpec | None, on_progress: Callable[[Progress], None] = lambda progress: None
+    ) -> QueryRun:
         run = QueryRun(next(self._numbers), query, on_progress)
         self._runs[run.number] = run
         return run
@@ -301,8 +196,9 @@ class SparkService:
         if run is None:
             log.debug("about a query that is over", message=type(message).__name__)
             return
-        if isinstance(message, QueryEnded) and run.query is not None:  # subscribers see it
-            message = msgspec.structs.replace(message, message=self._redacted(message.message, run.query))
+        asked = run.query or run.ranges
+        if isinstance(message, QueryEnded) and asked is not None:  # subscribers see it
+            message = msgspec.structs.replace(message, message=self._redacted(message.message, asked))
         run.receive(message)
         if run.worked and run.query is not None:
             self._crashes.proved(run.query.source)
@@ -312,8 +208,9 @@ class SparkService:
                 batches.clear_if_abandoned()
         if isinstance(message, QueryEnded | QueryAnalysed):
             del self._runs[run.number]
+            self.turns.give_back(run.number)
 
-    def _redacted(self, text: str, query: QuerySpec) -> str:
+    def _redacted(self, text: str, query: QuerySpec | RangeQuery) -> str:
         return redact(text, options_of(query), also=(self.driver.token,))
 
     def _rows(self, role: str, connection: MessageConnection) -> None:
@@ -331,10 +228,12 @@ class SparkService:
             if run.query is not None and run.proved:
                 self._crashes.proved(run.query.source)
         others = len(queries) > 1 or any(+self._waiting)
-        self._crashes.died(unproved, others=others)
+        if not any(run.ranges for run in runs.values()):  # which it may as well have died of
+            self._crashes.died(unproved, others=others)
         self._wake_waiting()
         for run in runs.values():
             run.end(RunEnd(message=problem, lost=True))
+            self.turns.give_back(run.number)
 
 
 @asynccontextmanager

@@ -21,9 +21,10 @@ from kiwi_spark.gateway.batches import BatchSpool, IncomingBatches
 from kiwi_spark.gateway.driver_supervisor import DriverState, MessageConnection
 from kiwi_spark.gateway.placed_results import PlacedResults
 from kiwi_spark.gateway.positions import offset_of, places_of, rows_of
+from kiwi_spark.gateway.query_run import QueryRun
 from kiwi_spark.gateway.query_supervisor import QuerySupervisor
 from kiwi_spark.gateway.rows import lost_batches, row_batches
-from kiwi_spark.gateway.service import QueryRun, SparkService
+from kiwi_spark.gateway.service import SparkService
 from kiwi_spark.gateway.settings import SparkSourceSettings
 from kiwi_spark.gateway.sink import sink_source, writes_here
 from kiwi_spark.protocol.messages import BatchTaken, QueryStarted, WireError

@@ -22,6 +22,7 @@ from typing import Final
 import msgspec
 
 from kiwi_spark.protocol.query_spec import ErrorKind, QuerySpec, SessionSpec
+from kiwi_spark.protocol.range_query import RangeQuery
 
 VERSION: Final = 2
 
@@ -80,6 +81,13 @@ class StartQuery(Message, frozen=True, kw_only=True):
 
     run: int
     query: QuerySpec
+
+
+class StartRangeQuery(Message, frozen=True, kw_only=True):
+    """Run a query over ranges of topics, which ends by itself. Answered as StartQuery is."""
+
+    run: int
+    query: RangeQuery
 
 
 class StopQuery(Message, frozen=True, kw_only=True):

@@ -139,3 +139,18 @@ async def test_it_keeps_the_contract(broker: Broker, topics: Topics, new_topic: 
             timeout_seconds=20,
         )
         nursery.cancel_scope.cancel()
+
+
+async def test_markers_of_transactions_are_passed_without_another_record(
+    broker: Broker, topics: Topics, new_topic: NewTopic
+) -> None:
+    """The end of the topic lies behind them: who reads up to it waits for that."""
+    name = await topics.create(new_topic())
+    async with kafka_on(broker.bootstrap) as kafka, running(kafka, name) as source:
+        for count, abort in ((2, False), (5, True)):
+            records = [Record(b"x")] * count
+            await topics.produce(name, records, transactional_id=f"{name}-{abort}", abort=abort)
+        with trio.fail_after(20):
+            await source.out.wait_until(lambda: source.out.positions == {0: 2 + 1 + 5 + 1})
+        assert source.out.count == 2
+        assert (await source.source.offset_range()).end == {0: 9}

@@ -12,6 +12,8 @@ in another order. What a query's text may say (all optional):
         last batch. bad: bad records of every batch; state_rows, state_bytes, late, behind and
         watermark: likewise. members: what the rows are made of.
     together: an analysis is answered when so many were asked for.
+    Of a query over ranges: batches, rows, deadly, fail; kill: only `within`, every time; trouble: [trouble,
+        message], after the last batch; bytes: of every row; waits: it does nothing until it is stopped.
     real_time: the query runs in real time over one topic (input `a`) of two partitions: `batches` epochs of
         `rows` records each. Record n makes n % 3 rows. begin: the offset of both partitions with a checkpoint
         that is new.
@@ -53,6 +55,7 @@ from kiwi_spark.protocol.messages import (
     QueryStarted,
     SessionOpened,
     StartQuery,
+    StartRangeQuery,
     StopQuery,
     frame_of,
 )
@@ -258,6 +261,47 @@ class Run:
             raise StuckError(f"stuck at {batch} {point}")
 
 
+class RangeRun:
+    """Runs a query over ranges."""
+
+    def __init__(self, control: Wire, message: StartRangeQuery) -> None:
+        self.control = control
+        self.number = message.run
+        self.plan: dict[str, Any] = json.loads(message.query.sql)
+        self.stopped = threading.Event()
+        self.ended = threading.Lock()
+        threading.Thread(target=self.go, daemon=True).start()
+
+    def end(self, trouble: Any = None, message: str = "") -> None:
+        if self.ended.acquire(blocking=False):
+            self.control.send(QueryEnded(run=self.number, error_kind=trouble, message=message))
+
+    def go(self) -> None:
+        if "fail" in self.plan:
+            self.end(*self.plan["fail"])
+            return
+        if "deadly" in self.plan:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.control.send(QueryStarted(run=self.number, query="q", next_batch=0))
+        if "waits" in self.plan:
+            self.stopped.wait()
+            self.end()
+            return
+        rows, size = Wire(str(self.number)), self.plan.get("rows", 5)
+        for batch in range(self.plan.get("batches", 1)):
+            rows.send(BeginBatch(query="q", batch=batch, timestamp=1_000 + batch))
+            values = [b'{"n":%d}' % n for n in range(batch * size, (batch + 1) * size)]
+            texts = [value.ljust(self.plan.get("bytes", 0)) for value in values]
+            rows.send(BatchRows(rows=pack(texts, [b'{"k":1}'] * size)))
+            if [batch, "within"] in self.plan.get("kill", []):
+                os.kill(os.getpid(), signal.SIGKILL)
+            rows.send(EndBatch(rows=size))
+            if not isinstance(rows.receive(), BatchTaken):
+                return
+        rows.close()
+        self.end(*self.plan.get("trouble", []))
+
+
 def analysed(message: AnalyseQuery) -> QueryAnalysed:
     if '"dies"' in message.query.sql:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -290,7 +334,7 @@ def main() -> None:
     if mode == "child":
         subprocess.Popen(["sleep", "60"])
     control = Wire("control" if mode != "stranger" else "control ")
-    runs: dict[int, Run] = {}
+    runs: dict[int, Run | RangeRun] = {}
     asked: list[AnalyseQuery] = []
     print("the fake driver is there", flush=True)
     while (message := control.receive()) is not None:
@@ -298,6 +342,8 @@ def main() -> None:
             control.send(SessionOpened(spark="4.2.0-fake", pid=os.getpid(), places=4))
         elif isinstance(message, StartQuery):
             runs[message.run] = Run(control, message)
+        elif isinstance(message, StartRangeQuery):
+            runs[message.run] = RangeRun(control, message)
         elif isinstance(message, StopQuery):
             runs[message.run].end()
             runs[message.run].stopped.set()

@@ -14,7 +14,7 @@ from kiwi_spark.gateway.crash_attribution import GUILTY, SUSPECTED, CrashAttribu
 from kiwi_spark.gateway.driver_supervisor import MessageConnection
 from kiwi_spark.gateway.placed_results import PlacedResults
 from kiwi_spark.gateway.positions import RECORD_ROWS, partition_of
-from kiwi_spark.gateway.service import READING_SECONDS, QueryRun
+from kiwi_spark.gateway.query_run import READING_SECONDS, QueryRun
 from kiwi_spark.protocol.messages import PlacedRows, QueryReads, QueryStarted, frame_of
 from kiwi_spark.protocol.packed_rows import pack
 from tests.plugins.spark.bench import fake_spark, memory, numbers, source

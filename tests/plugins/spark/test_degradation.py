@@ -19,9 +19,10 @@ from kiwi_spark.driver.progress import follow, follow_remote
 from kiwi_spark.gateway.batches import SourceBatches
 from kiwi_spark.gateway.driver_supervisor import DriverState
 from kiwi_spark.gateway.positions import SCHEMA
+from kiwi_spark.gateway.query_run import RunEnd
 from kiwi_spark.gateway.query_supervisor import DEGRADED_BY, DRIVER_AWAY, QuerySupervisor
 from kiwi_spark.gateway.schema_fit import MANY, NONE_FITS
-from kiwi_spark.gateway.service import RunEnd, SparkService
+from kiwi_spark.gateway.service import SparkService
 from kiwi_spark.gateway.source import SparkSource
 from kiwi_spark.protocol.messages import BatchProgress, Message, QueryIdle, QueryReads, QueryStarted
 from tests.plugins.spark.bench import context, settings

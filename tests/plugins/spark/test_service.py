@@ -19,8 +19,8 @@ from kiwi_gw.api import SourceFailed
 from kiwi_spark.driver.__main__ import leave
 from kiwi_spark.gateway.driver_process import DriverProcess
 from kiwi_spark.gateway.driver_supervisor import DriverState
+from kiwi_spark.gateway.query_run import Progress, RunEnd
 from kiwi_spark.gateway.resolve import resolve
-from kiwi_spark.gateway.service import Progress, RunEnd
 from kiwi_spark.protocol.messages import (
     Message,
     QueryAnalysed,

@@ -71,6 +71,14 @@ def test_positions_that_are_reached_in_history_end_it_there() -> None:
     assert [end.reason for end in client.ends] == [CloseReason.UNTIL]
 
 
+@pytest.mark.parametrize(("until", "seconds"), [(None, 0.15), ({"0": 5, "1": 3}, 0.02)])
+def test_a_reader_is_opened_sooner_for_one_that_reads_up_to_an_end(until: object, seconds: float) -> None:
+    it = Replayed()
+    assert it.world.hub.replay.opens_in is None
+    it.subscribe(Client(), start=StartAt.EARLIEST, until=until)
+    assert it.world.hub.replay.opens_in == pytest.approx(seconds)
+
+
 def test_a_filter_in_history_costs_no_credit() -> None:
     it, client = Replayed(), Client()
     subscription = it.subscribe(

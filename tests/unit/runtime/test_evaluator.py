@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock
 
 from kiwi_gw.core.evaluation import Evaluations
 from kiwi_gw.core.evaluation_costs import CpuShares
 from kiwi_gw.runtime.evaluator import Evaluator
+from kiwi_gw.runtime.loop_rounds import works_for_queries
+from kiwi_gw.wakeup import Wakeup
 from tests.unit.runtime.fakes import endless_round
 
 
@@ -26,8 +30,8 @@ class Resting(Evaluations):
         return 0.0 if idle else 100.0
 
 
-async def told() -> list[bool]:
-    resting = Resting()
+async def told(resting: Resting | None = None) -> list[bool]:
+    resting = Resting() if resting is None else resting
     async with trio.open_nursery() as nursery:
         nursery.start_soon(Evaluator(resting).run)
         await resting.enough.wait()
@@ -36,7 +40,35 @@ async def told() -> list[bool]:
 
 
 async def test_a_loop_on_which_nothing_else_runs_is_idle(autojump_clock: MockClock) -> None:
-    assert await told() == [False, True] * 10
+    assert await told() == [False] + [True] * 19
+
+
+@pytest.mark.parametrize("for_queries", [False, True])
+async def test_it_is_not_idle_behind_what_has_run_meanwhile(
+    autojump_clock: MockClock, *, for_queries: bool
+) -> None:
+    """Unless that is part of evaluating queries."""
+    came = Wakeup()
+
+    class Disturbed(Resting):
+        def go_on(self, *, idle: bool) -> float | None:
+            if idle:
+                came.set()
+            return super().go_on(idle=idle)
+
+    async def run() -> None:
+        if for_queries:
+            works_for_queries()
+        while True:
+            await came.wait()
+            came.clear()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        await trio.testing.wait_all_tasks_blocked()
+        expected = [False] + [True] * 19 if for_queries else [False, True] * 10
+        assert await told(Disturbed()) == expected
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_loop_that_is_busy_with_small_pieces_is_not_idle(mock_clock: MockClock) -> None:

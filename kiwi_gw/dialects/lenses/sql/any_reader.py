@@ -70,7 +70,7 @@ class WrittenStatement:
 def read_written(text: str) -> WrittenStatement:
     """Read what is written. Raises QueryError, with the position."""
     try:
-        return _AnyReader(text).statement()
+        return _WrittenReader(text).statement()
     except QueryError as error:
         raise QueryError(_of_many_records(error.words), error.position) from None
 
@@ -85,7 +85,7 @@ def _of_many_records(words: str) -> str:
     return words
 
 
-class _AnyReader:
+class _WrittenReader:
     """Read one text."""
 
     def __init__(self, text: str) -> None:

@@ -24,14 +24,14 @@ from uuid import UUID, uuid5
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from kiwi_gw.dialect_api.frames import message_frame
 from kiwi_gw.dialects.encoder import UNENCODABLE, separators
 from kiwi_gw.dialects.lenses.queries import Applied
-from kiwi_gw.dialects.lenses.v2.messages import BadData, BadMetadata, BadRecord
-from kiwi_gw.dialects.lenses.v2.timestamps import milliseconds, time_of
+from kiwi_gw.dialects.lenses.v2.bad_frames import BadFrames
+from kiwi_gw.dialects.lenses.v2.timestamps import milliseconds, texts_of
 from kiwi_gw.errors import EncodingFailed
 from kiwi_gw.model import Batch, Decode, Encoded, Steps, TimeSlice, WireFormat, at_once
 from kiwi_gw.query.avro import schema_id
+from kiwi_gw.query.decode import decoder
 from kiwi_gw.query.decoded_batch import DecodedBatch, decoded
 from kiwi_gw.query.filtered import PROJECTION
 from kiwi_gw.query.values import UNDECODABLE
@@ -207,22 +207,26 @@ class RecordFrames:
         form = decode.key if root == "key" else decode.value
         if form == "json" and root in columns:
             return _as_json(_picked(columns[root], kept), UNSET if root == "key" else None)
-        yield from view.decoded((root,), turn)
-        found = _picked(view.column(root), kept)
+        alone = root not in self._looked_at and not _registered(decode, root)
+        if alone and _are_few(columns.get(root), kept):
+            found = decoder(form, decode.avro_schema)(_picked(columns[root], kept))
+        else:
+            yield from view.decoded((root,), turn)
+            found = _picked(view.column(root), kept)
         return [_value(value, UNSET if root == "key" else None) for value in found]
 
     def _rows(
         self, batch: Batch, kept: Sequence[int], keys: Iterable[object], values: Iterable[object]
     ) -> Iterator[_RecordRow]:
         column: Any = batch.columns.get("timestamp")
-        timestamps = repeat(None, len(kept)) if column is None else _picked(column, kept)
+        timestamps = [None] * len(kept) if column is None else _picked(column, kept)
         key_sizes, value_sizes = (_part_sizes(batch, name, kept) for name in ("key", "value"))
         offsets = _picked(batch.offsets, kept)
         metadata = map(
             _Metadata,
             offsets,
             _picked(batch.partitions, kept),
-            map(time_of if self._form.iso else milliseconds, timestamps),
+            texts_of(timestamps) if self._form.iso else map(milliseconds, timestamps),
             key_sizes,
             value_sizes,
             self._schemas(batch, "key", kept),
@@ -237,23 +241,8 @@ class RecordFrames:
             return repeat(UNSET, len(kept))
         return [_schema_id(column[index]) for index in kept]
 
-    def _bad_frames(self, batch: Batch) -> _BadFrames:
-        return _BadFrames(batch, self._form.table, self._bad)
-
-
-class _BadFrames:
-    """Makes the frames of bad records."""
-
-    def __init__(self, batch: Batch, table: str, source_id: str) -> None:
-        self._batch, self._table, self._source_id = batch, table, source_id
-        self._timestamps: Any = batch.columns.get("timestamp")
-
-    def __getitem__(self, index: int) -> bytes:
-        batch = self._batch
-        timestamp = None if self._timestamps is None else milliseconds(self._timestamps[index])
-        offset, partition = batch.offsets[index], batch.partitions[index]
-        metadata = BadMetadata(offset, partition, timestamp, self._table, self._source_id)
-        return message_frame(BadRecord(BadData(metadata)))
+    def _bad_frames(self, batch: Batch) -> BadFrames:
+        return BadFrames(batch, self._form.table, self._bad)
 
 
 class _Frames:
@@ -291,7 +280,7 @@ class _Frames:
         return unread
 
     def encoded(
-        self, bad: Sequence[int], bad_frames: _BadFrames, turn: TimeSlice, *, show: bool
+        self, bad: Sequence[int], bad_frames: BadFrames, turn: TimeSlice, *, show: bool
     ) -> Steps[Encoded]:
         """Join them. bad: events that are bad records, which have frames if they are shown."""
         frames, length = self._frames, self._length
@@ -299,7 +288,7 @@ class _Frames:
         counts = results
         by_label: dict[Hashable, Sequence[int]] = {
             RESULTS: results,
-            BAD: _counts(bad, length),
+            BAD: _counts(bad, length) if bad else _zeros(length),
         }
         if bad and show:
             for number, index in enumerate(bad):
@@ -317,6 +306,9 @@ class _Frames:
         return Encoded(b"".join(frames.values()), ends, counts, by_label, tuple(self._unsendable))
 
 
+_AT_ONCE: Final = 64, 32 * 1024
+"""So few events, and bytes of them, are decoded in one go and for themselves, not with all of their batch."""
+
 _FEW: Final = 15
 _LARGE: Final = 4_096
 """A bit mask, and bytes: the clock is looked at behind every 16 frames, and behind each that is larger."""
@@ -333,6 +325,11 @@ def _counts(places: Iterable[int], length: int) -> array[int]:
 @lru_cache(maxsize=16)
 def _numbers(length: int) -> array[int]:
     return array("Q", range(length + 1))
+
+
+@lru_cache(maxsize=16)
+def _zeros(length: int) -> array[int]:
+    return array("Q", bytes(8 * (length + 1)))
 
 
 def _sizes(batch: Batch) -> array[int]:
@@ -389,6 +386,11 @@ def _checked(value: object, null: object) -> object:
 def _schema_id(value: object) -> object:
     found = schema_id(value) if isinstance(value, bytes) else None
     return UNSET if found is None else found
+
+
+def _are_few(column: Sequence[object] | None, kept: Sequence[int]) -> bool:
+    events, size = _AT_ONCE
+    return column is not None and len(kept) <= events and sum(_size(column[index]) for index in kept) <= size
 
 
 def _value(value: object, null: object) -> object:

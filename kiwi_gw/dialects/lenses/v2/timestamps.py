@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from types import NoneType
+from typing import Final
 
 _FIRST_MS: Final = -62_135_596_800_000
 _LAST_MS: Final = 253_402_300_799_999
 """The years 1 to 9999, for which ISO 8601 has texts."""
+
+_TIMES: Final = {int, NoneType}
 
 
 def milliseconds(timestamp: int | None) -> int | None:
@@ -16,12 +20,19 @@ def milliseconds(timestamp: int | None) -> int | None:
     return None if timestamp == -1 else timestamp
 
 
+def texts_of(timestamps: Sequence[object]) -> Iterable[object]:
+    """Write times as texts; as it is what a source has there that is none."""
+    if set(map(type, timestamps)) <= _TIMES:
+        return map(time_of, timestamps)
+    return [time_of(each) if isinstance(each, int) else each for each in timestamps]
+
+
+@lru_cache(maxsize=4096)
 def time_of(timestamp: int | None) -> str | int | None:
-    """Write a time as text; as it is where there is no text for it, or a source has something else there."""
+    """Write a time as text; as it is where there is no text for it."""
     if timestamp is None or timestamp == -1:
         return None
-    written: Any = timestamp
-    if not isinstance(written, int) or not _FIRST_MS <= written <= _LAST_MS:
+    if not _FIRST_MS <= timestamp <= _LAST_MS:
         return timestamp
     seconds, rest = divmod(timestamp, 1000)
     return f"{_second(seconds)}.{rest:03d}Z"

@@ -1,0 +1,196 @@
+"""What subscribers and publishers notice of clients beside them that ask for all that the gateway can give.
+
+Each is measured alone, beside such clients, and, as those use the same cores, beside a process that uses as
+much of them and does not come to the gateway: the control. What is beyond that is the gateway's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any, Final, Literal
+
+from benchmarks.errors import RunVoid
+from benchmarks.lab import RUN_SECONDS, Lab
+from benchmarks.process import Worker, started
+from benchmarks.procfs import Meter
+from benchmarks.run import Run
+from benchmarks.scenario import Figures, Goal, Scenario
+from benchmarks.scenarios.scan import SQL, fill
+from benchmarks.serving import START_SECONDS, Server
+from benchmarks.sizes import Sizes
+from benchmarks.statements import PASSING, passing, select
+from benchmarks.workers.child import now
+
+Kind = Literal["a scan", "eight scans", "a flood"]
+
+_CLIENTS: Final[Mapping[Kind, int]] = {"a scan": 1, "eight scans": 8, "a flood": 1}
+_WARM: Final = 1.0
+"""Seconds for which a lone publisher publishes before that counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """Hold the p99 of subscribers and of a lone publisher (ms), and the shares of a core that the clients
+    beside them and the broker used."""
+
+    subscribers: float
+    publisher: float
+    clients: float
+    broker: float
+
+
+async def beside(lab: Lab, sizes: Sizes) -> Figures:
+    """Measure alone, then beside each kind of clients and beside the control of each."""
+    async with lab.topics(replace(sizes, topics=1)) as (large,):
+        await fill(lab, sizes, large)
+        alone = await _run(lab, sizes, large, None)
+        found = {"p99 alone": alone.subscribers, "publisher p99 alone": alone.publisher}
+        for kind in _CLIENTS:
+            there = await _run(lab, sizes, large, kind)
+            used = there.clients + max(0.0, there.broker - alone.broker)
+            control = await _run(lab, sizes, large, used)
+            found |= {
+                f"p99 beside {kind} / alone": there.subscribers / alone.subscribers,
+                f"p99 beside {kind} / control": there.subscribers / control.subscribers,
+                f"p99 beside {kind}": there.subscribers,
+                f"publisher p99 beside {kind} / alone": there.publisher / alone.publisher,
+                f"publisher p99 beside {kind} / control": there.publisher / control.publisher,
+                f"publisher p99 beside {kind}": there.publisher,
+                f"cpu of {kind}": used,
+            }
+    return found
+
+
+async def _run(lab: Lab, sizes: Sizes, large: str, what: Kind | float | None) -> _Measured:
+    """Measure subscribers, then a lone publisher, at a gateway of their own. what: is beside them; a number:
+    a process that uses so much of a core."""
+    lab.note.say(f"  beside {'nothing' if what is None else what}")
+    async with (
+        lab.topics(replace(sizes, topics=3)) as (live, published, flooded),
+        lab.gateway(sizes, [live, published, flooded, large]) as server,
+        _beside(lab, sizes, server, large, flooded, what) as them,
+    ):
+        begun, meter = now(), Meter({"them": them, "broker": lab.broker_pid})
+        one = await _subscribers(lab, sizes, server, live, what)
+        publisher = await _publisher(lab, sizes, server, published, what)
+        used, seconds = meter.used(), now() - begun
+    return _Measured(one.delays["p99"], publisher, used["them"] / seconds, used["broker"] / seconds)
+
+
+async def _subscribers(lab: Lab, sizes: Sizes, server: Server, topic: str, what: Kind | float | None) -> Run:
+    async with lab.load(sizes, server, [topic]) as load, lab.producer(sizes, [topic]) as producer:
+        one = await lab.measure(sizes, load, producer, server.pid)
+    return lab.checked("gateway", sizes, one, beside=what)
+
+
+async def _publisher(lab: Lab, sizes: Sizes, server: Server, topic: str, what: Kind | float | None) -> float:
+    """Return the p99 of a lone publisher."""
+    settings = {
+        "host": server.host,
+        "port": server.port,
+        "source": topic,
+        "size": sizes.size,
+        "warm": _WARM,
+        "seconds": sizes.seconds / 2,
+    }
+    async with started("lone_publisher", settings, lab.new_folder()) as publisher:
+        await publisher.hear("ready", START_SECONDS)
+        await publisher.tell()
+        said = await publisher.hear_any(RUN_SECONDS)
+    lab.note.line({"system": "gateway", "publisher": True, "beside": what, **said})
+    if said["faults"]:
+        raise RunVoid("; ".join(said["faults"]))
+    return float(said["delays"]["p99"])
+
+
+@asynccontextmanager
+async def _beside(
+    lab: Lab, sizes: Sizes, server: Server, large: str, flooded: str, what: Kind | float | None
+) -> AsyncIterator[list[int]]:
+    """Have that run while the block does. Yields its processes."""
+    if what is None:
+        yield []
+    elif isinstance(what, float):
+        async with _burning(lab, what) as pids:
+            yield pids
+    else:
+        settings: dict[str, Any] = {"host": server.host, "port": server.port}
+        if what == "a flood":
+            settings |= {"source": flooded, "size": 200, "keys": 100}
+        else:
+            count = sum(1 for _ in passing(PASSING, sizes.records, sizes.partitions))
+            sql = select(large, PASSING)
+            settings |= {"sql": sql, "clients": _CLIENTS[what], "passing": count}
+        name = "flood" if what == "a flood" else "scans"
+        async with started(name, settings, lab.new_folder()) as them:
+            await _begin(them)
+            yield [them.pid]
+            await them.tell()
+            said = await them.hear_any(RUN_SECONDS)
+        lab.note.line({"system": "gateway", "those": what, **said})
+        if said["faults"]:
+            raise RunVoid(f"{what}: {'; '.join(said['faults'])}")
+
+
+@asynccontextmanager
+async def _burning(lab: Lab, share: float) -> AsyncIterator[list[int]]:
+    """Use so much of a core, or of several."""
+    parts = max(1, ceil(share))
+    settings = {"share": share / parts}
+    async with started("burner", settings, lab.new_folder()) as first:
+        await _begin(first)
+        if parts == 1:
+            yield [first.pid]
+            return
+        async with _burning(lab, share - share / parts) as others:
+            yield [first.pid, *others]
+
+
+async def _begin(worker: Worker) -> None:
+    await worker.hear("ready", START_SECONDS)
+    await worker.tell()
+
+
+def _goals(kind: Kind) -> tuple[Goal, ...]:
+    return (
+        Goal(f"p99 beside {kind} / alone", "x", at_most=2.0),
+        Goal(f"p99 beside {kind} / control", "x"),
+        Goal(f"p99 beside {kind}", "ms"),
+        Goal(f"publisher p99 beside {kind} / alone", "x", at_most=2.0),
+        Goal(f"publisher p99 beside {kind} / control", "x"),
+        Goal(f"publisher p99 beside {kind}", "ms"),
+        Goal(f"cpu of {kind}", "%"),
+    )
+
+
+SCENARIOS = (
+    Scenario(
+        name="beside",
+        says="500 records/s to 100 subscribers, then a lone publisher, beside clients of Lenses that ask for "
+        "all they can get: statements of SQL v2 that go through a topic again and again, PUBLISHes without a "
+        "pause; the control uses as much of the cores and does not come to the gateway",
+        measure=beside,
+        sizes=Sizes(
+            rate=500,
+            records=1_000_000,
+            delays=100,
+            warm=1_000,
+            steady=1_000,
+            source={"publish": True},
+            settings=SQL,
+        ),
+        goals=(
+            Goal("p99 alone", "ms"),
+            Goal("publisher p99 alone", "ms"),
+            *_goals("a scan"),
+            *_goals("eight scans"),
+            *_goals("a flood"),
+        ),
+        small={"subscribers": 4, "delays": 4, "rate": 200, "seconds": 1.0, "records": 2_000, "warm": 100},
+        repeat=3,
+        needs="replay",
+    ),
+)
