@@ -10,14 +10,19 @@ CHECK = "check"
 LONG = "long"
 """The profile of `make bench`: many times the examples, others every time."""
 
+MILLION = "million"
+"""The profile for one test at a time: a million of what is tried three thousand times as a rule."""
+
 _USUAL = 100
 _TIMES = 35
+_MILLION_TIMES = 334
 
 
 def register() -> None:
     """Make the profiles known: `pytest --hypothesis-profile check` uses one."""
     settings.register_profile(CHECK, max_examples=_USUAL // 10, derandomize=True, deadline=None)
     settings.register_profile(LONG, max_examples=_USUAL * _TIMES, deadline=None)
+    settings.register_profile(MILLION, max_examples=_USUAL * _MILLION_TIMES, deadline=None)
 
 
 def examples(full: int) -> int:

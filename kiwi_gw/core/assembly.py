@@ -116,20 +116,20 @@ def _first(
         first, stop = cursor.above_floor(entry, cursor.resume_floor)
         if first == stop:
             return STEPPED
+    if bounds is not NO_BOUNDS and bounds.before_until(entry, first, first + 1) == first:
+        cursor.move(entry, first + 1)
+        return STEPPED
     encoded = encode(entry, wait=True)
     if encoded is None:
         return None
     if first in encoded.unsendable:
         offset = entry.batch.offsets[first]
         ledger.add(1, {entry.batch.partitions[first]: (offset, offset)})
+        bounds.passed(entry, encoded, first, first + 1)
         cursor.move(entry, first + 1)
         return STEPPED
-    if bounds is not NO_BOUNDS:
-        if bounds.before_until(entry, first, first + 1) == first:
-            cursor.move(entry, first + 1)
-            return STEPPED
-        if bounds.within_limits(prepared, encoded, first, stop) <= first:
-            return STEPPED
+    if bounds is not NO_BOUNDS and bounds.within_limits(prepared, encoded, first, stop) <= first:
+        return STEPPED
     stop = _stop(prepared, bounds, encoded, entry, first, stop, allowance)
     if stop <= first:
         return None  # it has no credit for the next one

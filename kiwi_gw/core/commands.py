@@ -75,8 +75,8 @@ class Tally(Protocol):
     """Counts what a subscription has read. The session makes it, and looks at it when it likes."""
 
     def passed(self, batch: Batch, encoded: Encoded, first: int, stop: int) -> None:
-        """Count the events `first` up to `stop` of a batch: sent, or seen to yield nothing. Each comes once,
-        and those of a partition in order."""
+        """Count the events `first` up to `stop` of a batch: sent, too large to be, or seen to yield nothing.
+        Each comes once, and those of a partition in order."""
 
 
 @dataclass(frozen=True, slots=True)

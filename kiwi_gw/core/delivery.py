@@ -49,6 +49,13 @@ class DeliveryBounds:
             index += 1
         return index
 
+    def passed(self, entry: WindowEntry, encoded: Encoded, first: int, stop: int) -> None:
+        """Count these events of an entry: they were sent, or cannot be."""
+        for label, limit in self.limits.items():
+            limit.left -= count(encoded.prefix_counts_of(label), first, stop)
+        if self.tally is not None:
+            self.tally.passed(entry.batch, encoded, first, stop)
+
 
 NO_BOUNDS: Final = DeliveryBounds({}, None, None)
 """Shared by all that are sent everything as it is, as far as their balance goes: most are."""
@@ -163,10 +170,7 @@ class Delivery:
         if self.mode is _PULL:
             self.credits -= events
         if self.bounds is not NO_BOUNDS:
-            for label, limit in self.bounds.limits.items():
-                limit.left -= count(encoded.prefix_counts_of(label), segment.first, upto)
-            if self.bounds.tally is not None:
-                self.bounds.tally.passed(segment.entry.batch, encoded, segment.first, upto)
+            self.bounds.passed(segment.entry, encoded, segment.first, upto)
         return events
 
 

@@ -25,7 +25,7 @@ from kiwi_gw.query.worker_messages import decode_answer_of, is_small, question
 
 if TYPE_CHECKING:  # parsers and the compiler: a gateway has them warm soon after its start
     from kiwi_gw.dialects.lenses.sql import Statement
-    from kiwi_gw.query.compiler import Bytecode
+    from kiwi_gw.query.compiler import Bytecode, CompiledQuery
 
 MakeRecords = Callable[["Statement", "Applied"], WireFormat]
 """Makes the wire format of what a statement gives of a source."""
@@ -87,12 +87,12 @@ class ReadStatement:
 @dataclass(frozen=True, slots=True)
 class Applied:
     """A statement as one source has it. source: how that is read for it. transform: what it asks to be done;
-    None: every record is wanted as it is. roots: what of a record it looks at for that. chosen: whether a
+    None: every record is wanted as it is. query: what does that, where a statement has one. chosen: whether a
     client has chosen how it is read, in one of many ways."""
 
     source: SourceInfo
     transform: EventTransform | None
-    roots: tuple[str, ...]
+    query: CompiledQuery | None
     chosen: bool
 
 
@@ -164,9 +164,9 @@ def applied(statement: Statement, bytecode: Bytecode, info: SourceInfo) -> Appli
         source = replace(source, members="")  # of another form it has none of these
     chosen = source.decode != info.decode
     if statement.plain:
-        return Applied(source, None, (), chosen)
+        return Applied(source, None, None, chosen)
     made = query_of_source(statement.query, source, bytecode, ROOTS)
-    return Applied(source, query_transform(statement.query, made, source), made.roots, chosen)
+    return Applied(source, query_transform(statement.query, made, source), made, chosen)
 
 
 def _of_one_text(error: QueryError) -> QueryError:

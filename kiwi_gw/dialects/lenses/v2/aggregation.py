@@ -8,28 +8,33 @@ be seen.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from kiwi_gw.codes import RefusalCode
-from kiwi_gw.core.commands import Command, LabelLimit, OpenQuery, SetTimer
-from kiwi_gw.core.notices import Ended, LimitReached, Opened, OpenFailed
+from kiwi_gw.core.commands import Command, LabelLimit, OpenQuery, Reply, SetTimer
+from kiwi_gw.core.notices import Ended, Lagged, LimitReached, Opened, OpenFailed
 from kiwi_gw.dialects.lenses.decoders import decode_of
 from kiwi_gw.dialects.lenses.tables import Tables, unknown_table
 from kiwi_gw.dialects.lenses.v2 import replies
-from kiwi_gw.dialects.lenses.v2.execution import HANDLE, OVER, Over
+from kiwi_gw.dialects.lenses.v2.execution import EARLY_SECONDS, HANDLE, LONGEST_TIMER, OVER, Over
 from kiwi_gw.dialects.lenses.v2.records import FIELDS, id_of
 from kiwi_gw.dialects.lenses.v2.rows import BEYOND, rows_wire
 from kiwi_gw.dialects.lenses.v2.thresholds import Thresholds
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import AS_JSON, EngineLimits, QueriedTable, SourceInfo, WireFormat
+from kiwi_gw.model import AS_JSON, EngineLimits, EngineQuery, QueriedTable, SourceInfo, WireFormat
 from kiwi_gw.query.errors import QueryError
 
 if TYPE_CHECKING:  # with the parser, which is not loaded when a gateway starts
     from kiwi_gw.dialects.lenses.sql import GroupedStatement, Table
 
 NO_ENGINE: Final = "this query needs Spark, which is not configured here: section spark"
+
+
+_BEHIND_SECONDS: Final = 1.0
+"""So long behind its threshold an engine ends it by itself: what the client is told is the threshold."""
 
 
 class Aggregation:
@@ -51,20 +56,28 @@ class Aggregation:
         self._max_event_bytes = max_event_bytes
         self._clock = clock
         self._began = clock()
+        self._ends_at = self._began + thresholds.max_query_time / 1000
+        self._wakes_at = math.inf
+        self._query: EngineQuery | None = None
         self._wrong: QueryError | None = None
 
-    def begin(self) -> Iterator[Command]:
-        """Have it run. Raises QueryError."""
+    def prepare(self) -> None:
+        """Write it for the engine. Raises QueryError."""
         from kiwi_gw.dialects.lenses.sql import engine_query
 
         if self._live and not self._thresholds.live_aggregates:
             raise QueryError("aggregates with `live` are refused: live.aggs is false")
-        seconds = min(EngineLimits().seconds, self._thresholds.max_query_time / 1000)
+        seconds = min(EngineLimits().seconds, self._thresholds.max_query_time / 1000 + _BEHIND_SECONDS)
         tables = [self._table(table) for table in self._statement.tables]
         limits = EngineLimits(seconds=seconds)
-        query = engine_query(self._statement, tables, live=self._live, limits=limits)
+        self._query = engine_query(self._statement, tables, live=self._live, limits=limits)
+
+    def begin(self) -> Iterator[Command]:
+        """Have it run, once it is prepared."""
+        query = self._query
+        assert query is not None  # noqa: S101  see above
         yield OpenQuery(HANDLE, query, self._wire(query.sql), limits={BEYOND: LabelLimit(1)})
-        yield SetTimer(self._thresholds.max_query_time / 1000)
+        yield from self._wake()
 
     def opened(self, notice: Opened) -> Iterator[Command]:
         """Say what its rows have, before the first."""
@@ -87,17 +100,32 @@ class Aggregation:
 
     def ended(self, notice: Ended) -> None:
         """Raise Over."""
-        raise Over(*([] if notice.reason in OVER else [replies.error(notice.message)]))
+        wrong = [] if notice.reason in OVER else [replies.error(notice.message)]
+        raise Over(*self._lost(notice.dropped), *wrong)
+
+    def lagged(self, notice: Lagged) -> list[Reply]:
+        """Say which rows are missing: they are too large to be sent."""
+        return self._lost(notice.dropped)
 
     def timer_fired(self) -> Iterator[Command]:
         """Raise Over if its time is up."""
-        most = self._thresholds.max_query_time
-        elapsed = round((self._clock() - self._began) * 1000)
+        now = self._clock()
+        if now < self._wakes_at - EARLY_SECONDS:
+            return  # a timer that was set for something else
+        most, elapsed = self._thresholds.max_query_time, round((now - self._began) * 1000)
         if elapsed >= most:
             raise Over(replies.terminated("MAX_QUERY_TIME", *self._first, elapsed, most))
-        yield SetTimer((most - elapsed) / 1000)
+        yield from self._wake()
 
     # --- inside ----------------------------------------------------------------------------
+
+    def _wake(self) -> Iterator[Command]:
+        now = self._clock()
+        self._wakes_at = min(self._ends_at, now + LONGEST_TIMER)
+        yield SetTimer(self._wakes_at - now)
+
+    def _lost(self, rows: int | None) -> list[Reply]:
+        return [] if rows == 0 else [replies.lost(*self._first, rows)]
 
     @property
     def _whole(self) -> bool:

@@ -3,6 +3,10 @@
 Theory of operation. What bounds an execution in records and bytes are limits of its subscription, which ends
 it at exactly the record that reaches them. What bounds it in time is looked at by the clock. Who reads slowly
 is not idle: the timer does not fire while it takes nothing, and the time until then does not count.
+
+Only one timer is of use at a time. Others are about that were set for something later; one of those that
+fires before this one is not looked at. None is set for long, as it cannot be taken back when the execution is
+over.
 """
 
 from __future__ import annotations
@@ -35,6 +39,15 @@ _MOST_OFFSET: Final = 2**63 - 1
 _GRID_SECONDS: Final = 0.05
 _LATE_SECONDS: Final = 0.5
 """A timer that fires later than so much was held up by the client."""
+
+LONGEST_TIMER: Final = 10.0
+"""Seconds for which a timer is set: so long it may outlive what it was set for."""
+
+EARLY_SECONDS: Final = 0.01
+"""No clock is so wrong about when a timer was due."""
+
+_STATS_SHARE: Final = 100
+"""One part in so many of the time may go into making STATS: those of ten thousand partitions are large."""
 
 OVER: Final = (CloseReason.UNTIL, CloseReason.ENDED, CloseReason.LIMIT)
 """Ends that were asked for."""
@@ -102,6 +115,8 @@ class Execution:
     def opened(self, notice: Opened) -> Iterator[Command]:
         """Say what records have, before the first."""
         self._opened, self._moved_at = notice, self._clock()
+        if self._tally is not None:
+            self._tally.opened(notice.begin, notice.until)
         if self._asked.stats_ms:
             self._stats_at = self._moved_at + self._asked.stats_ms / 1000
         yield replies.metadata(self._fields)
@@ -152,8 +167,10 @@ class Execution:
 
     def timer_fired(self) -> Iterator[Command]:
         """Look at what is due. Raises Over."""
-        now, due, self._wakes_at = self._clock(), self._wakes_at, math.inf
-        held_up = now - due > _LATE_SECONDS
+        now, due = self._clock(), self._wakes_at
+        if now < due - EARLY_SECONDS:
+            return
+        self._wakes_at, held_up = math.inf, now - due > _LATE_SECONDS
         limits, table = self._thresholds, self._statement.table
         elapsed = round((now - self._began) * 1000)
         if elapsed >= limits.max_query_time:
@@ -170,32 +187,35 @@ class Execution:
             most = limits.max_idle_time
             raise Over(*self.stats(), replies.terminated("MAX_IDLE_TIME", table, self._id, idle, most))
         if now >= self._stats_at:
-            self._stats_at = now + self._asked.stats_ms / 1000
-            yield from self.stats()
+            said = self.stats()
+            took = self._clock() - now
+            interval = max(self._asked.stats_ms / 1000, _STATS_SHARE * took)
+            self._stats_at = max(self._stats_at + interval, now)
+            yield from said
         yield from self._wake()
 
     def _wake(self) -> Iterator[Command]:
         """Have the timer fire when the next thing is due."""
         limits = self._thresholds
-        due = min(self._began + limits.max_query_time / 1000, self._stats_at)
+        now = self._clock()
+        due = min(self._began + limits.max_query_time / 1000, self._stats_at, now + LONGEST_TIMER)
         if self._opened is None:
             due = min(due, self._began + limits.offset_timeout / 1000)
         elif not self._asked.live:
             # Often enough to see that it moves, seldom enough to cost nothing.
-            now = self._clock()
             due = min(due, max(self._moved_at + limits.max_idle_time / 1000, now + _GRID_SECONDS))
             due = min(due, now + max(_GRID_SECONDS, limits.max_idle_time / 4000))
         at = math.ceil(due / _GRID_SECONDS) * _GRID_SECONDS
         if at < self._wakes_at:
             self._wakes_at = at
-            yield SetTimer(max(0.0, at - self._clock()))
+            yield SetTimer(max(0.0, at - now))
 
     # --- statistics ------------------------------------------------------------------------
 
     def stats(self) -> list[Reply]:
         """Say how far it is, if the client wants to know."""
-        opened, tally = self._opened, self._tally
-        if opened is None or tally is None:
+        tally = self._tally
+        if self._opened is None or tally is None:
             return []
         count = self._counters.count
         return [
@@ -205,7 +225,7 @@ class Execution:
                     count(BYTES),
                     {self._id: self._statement.table},
                     {self._id: self._thresholds.as_written},
-                    {self._id: tally.of(opened.begin, opened.until)},
+                    {self._id: tally.of_partitions()},
                     count(BAD),
                     self._lost,
                     count(RESULTS),

@@ -16,11 +16,16 @@ class Executions:
         self._most_each = most_each
         self._by_client: Counter[Hashable] = Counter()
 
+    @property
+    def count(self) -> int:
+        """How many are executed."""
+        return self._by_client.total()
+
     def begin(self, client: Hashable) -> str | None:
         """Count one of a client. Returns what is in its way, in words, and counts nothing then."""
         if self._by_client[client] >= self._most_each:
             return f"at most {self._most_each} queries of one client are executed at a time"
-        if self._by_client.total() >= self._most:
+        if self.count >= self._most:
             return f"at most {self._most} queries are executed at a time; try again"
         self._by_client[client] += 1
         return None

@@ -8,12 +8,11 @@ record that reaches a limit. `rownum` is the offset, and nothing in a frame is a
 execute the same statement share its bytes.
 
 What cannot be decoded is a bad record if the statement looks at it: in its condition or its columns, or, with
-`*`, in a key or value that would be sent.
+`*`, in a key or value that would be sent. So is one for which the statement cannot be evaluated.
 """
 
 from __future__ import annotations
 
-import time
 from array import array
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,10 +24,10 @@ from uuid import UUID, uuid5
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from kiwi_gw.dialect_api.frames import message_frame
 from kiwi_gw.dialects.encoder import UNENCODABLE, separators
 from kiwi_gw.dialects.lenses.queries import Applied
-from kiwi_gw.dialects.lenses.v2.messages import BadData, BadMetadata, BadRecord
+from kiwi_gw.dialects.lenses.v2.bad_frames import BadFrames
+from kiwi_gw.dialects.lenses.v2.timestamps import milliseconds, texts_of
 from kiwi_gw.errors import EncodingFailed
 from kiwi_gw.model import Batch, Decode, Encoded, Steps, TimeSlice, WireFormat, at_once
 from kiwi_gw.query.avro import schema_id
@@ -51,6 +50,7 @@ BAD: Final = "bad"
 
 _SOURCES: Final = UUID("5f0c0c2e-9a43-4a6b-8d1b-0f6a5a2f0c71")
 _HEAD, _TAIL = b'{"type":"RECORD","data":', b"}"
+_NULL: Final = Raw(b"null")
 _UNREADABLE: Final = object()
 """Stands for a key or a value that cannot be decoded. It has no JSON."""
 
@@ -124,7 +124,8 @@ class RecordFrames:
         self._projects = projects
         self._applied = applied
         self._max_event_bytes = max_event_bytes
-        self._looked_at = [root for root in ("key", "value") if root in applied.roots]
+        roots = () if applied.query is None else applied.query.roots
+        self._looked_at = [root for root in ("key", "value") if root in roots]
         self._separators = separators(_HEAD, _TAIL)
         self._bad = id_of(applied.source.id)
 
@@ -146,6 +147,8 @@ class RecordFrames:
             columns = changed.columns
             if errors:
                 bad = dict.fromkeys(self._undecodable(view))
+            if errors > len(bad):
+                yield from self._find_failed(view, kept, bad, errors, turn)
         if self._projects:
             keys: Iterable[object] = repeat(UNSET, len(kept))
             values: Iterable[object] = map(Raw, columns[PROJECTION])  # type: ignore[arg-type]
@@ -160,7 +163,7 @@ class RecordFrames:
             place = f"partition {batch.partitions[unread[0]]}, offset {batch.offsets[unread[0]]}"
             raise EncodingFailed(f"the record cannot be decoded: {place}")
         bad.update(dict.fromkeys(unread))
-        shown = found.encoded(sorted(bad), self._bad_frames(batch), show=self._form.bad)
+        shown = yield from found.encoded(sorted(bad), self._bad_frames(batch), turn, show=self._form.bad)
         labels = {**shown.prefix_counts_by_label, BYTES: sizes, SCANNED: _numbers(len(batch))}
         return Encoded(
             shown.buffer, shown.ends, shown.prefix_counts, labels, shown.unsendable, errors + len(unread)
@@ -172,6 +175,26 @@ class RecordFrames:
             for index, value in enumerate(view.column(root)):
                 if value is UNDECODABLE:
                     yield index
+
+    def _find_failed(
+        self, view: DecodedBatch, kept: Sequence[int], bad: dict[int, None], errors: int, turn: TimeSlice
+    ) -> Steps[None]:
+        """Add the events that can be decoded, but for which the query cannot be evaluated: it takes too long
+        for them, or makes too much of them. errors: how many there are in all."""
+        query, left = self._applied.query, set(kept)
+        assert query is not None  # noqa: S101  it has errors
+        columns = {root: view.column(root) for root in query.roots}
+        for index in range(len(view)):
+            if index in left or index in bad:
+                continue
+            one = {root: column[index : index + 1] for root, column in columns.items()}
+            passes, failed = query.filter(one, 1)
+            if failed or (self._projects and passes and not query.project(one, passes)[0]):
+                bad[index] = None
+            if len(bad) == errors:
+                return
+            if turn.over:
+                yield
 
     def _part(
         self, view: DecodedBatch, root: str, kept: Sequence[int], turn: TimeSlice
@@ -196,14 +219,14 @@ class RecordFrames:
         self, batch: Batch, kept: Sequence[int], keys: Iterable[object], values: Iterable[object]
     ) -> Iterator[_RecordRow]:
         column: Any = batch.columns.get("timestamp")
-        timestamps = repeat(None, len(kept)) if column is None else _picked(column, kept)
+        timestamps = [None] * len(kept) if column is None else _picked(column, kept)
         key_sizes, value_sizes = (_part_sizes(batch, name, kept) for name in ("key", "value"))
         offsets = _picked(batch.offsets, kept)
         metadata = map(
             _Metadata,
             offsets,
             _picked(batch.partitions, kept),
-            map(time_of if self._form.iso else _milliseconds, timestamps),
+            texts_of(timestamps) if self._form.iso else map(milliseconds, timestamps),
             key_sizes,
             value_sizes,
             self._schemas(batch, "key", kept),
@@ -218,23 +241,8 @@ class RecordFrames:
             return repeat(UNSET, len(kept))
         return [_schema_id(column[index]) for index in kept]
 
-    def _bad_frames(self, batch: Batch) -> _BadFrames:
-        return _BadFrames(batch, self._form.table, self._bad)
-
-
-class _BadFrames:
-    """Makes the frames of bad records."""
-
-    def __init__(self, batch: Batch, table: str, source_id: str) -> None:
-        self._batch, self._table, self._source_id = batch, table, source_id
-        self._timestamps: Any = batch.columns.get("timestamp")
-
-    def __getitem__(self, index: int) -> bytes:
-        batch = self._batch
-        timestamp = None if self._timestamps is None else _milliseconds(self._timestamps[index])
-        offset, partition = batch.offsets[index], batch.partitions[index]
-        metadata = BadMetadata(offset, partition, timestamp, self._table, self._source_id)
-        return message_frame(BadRecord(BadData(metadata)))
+    def _bad_frames(self, batch: Batch) -> BadFrames:
+        return BadFrames(batch, self._form.table, self._bad)
 
 
 class _Frames:
@@ -257,6 +265,8 @@ class _Frames:
                 line = _encode(row)
             except UNENCODABLE:
                 unread.append(index)
+                if not len(unread) & _FEW and turn.over:
+                    yield
                 continue
             frame = before[len(line)][len(_TAIL) :] + line + _TAIL
             if len(frame) > most:
@@ -269,7 +279,9 @@ class _Frames:
                 yield
         return unread
 
-    def encoded(self, bad: Sequence[int], bad_frames: _BadFrames, *, show: bool) -> Encoded:
+    def encoded(
+        self, bad: Sequence[int], bad_frames: BadFrames, turn: TimeSlice, *, show: bool
+    ) -> Steps[Encoded]:
         """Join them. bad: events that are bad records, which have frames if they are shown."""
         frames, length = self._frames, self._length
         results = _counts(frames, length)
@@ -279,7 +291,10 @@ class _Frames:
             BAD: _counts(bad, length) if bad else _zeros(length),
         }
         if bad and show:
-            frames.update((index, bad_frames[index]) for index in bad)
+            for number, index in enumerate(bad):
+                frames[index] = bad_frames[index]
+                if not number & _FEW and turn.over:
+                    yield
             frames = dict(sorted(frames.items()))
             counts = _counts(frames, length)
         ends = array("Q", bytes(8 * length))
@@ -329,14 +344,16 @@ def _part_sizes(batch: Batch, name: str, kept: Sequence[int]) -> Sequence[int]:
     if column is None:
         return [0] * len(kept)
     some: Any = _picked(column, kept)
-    try:
+    if set(map(type, some)) == {bytes}:
         return list(map(len, some))
-    except TypeError:  # null, or something odd
-        return [_size(value) for value in some]
+    return [_size(value) for value in some]
 
 
 def _size(value: object) -> int:
-    return len(value) if isinstance(value, bytes | str) else 0
+    """Return the bytes of a key or value, as queries see them (`_meta.__keysize`)."""
+    if isinstance(value, str):
+        return len(value.encode("utf-8", "surrogatepass"))
+    return len(value) if isinstance(value, bytes) else 0
 
 
 def _picked(column: Sequence[Any], kept: Sequence[int]) -> Sequence[Any]:
@@ -348,7 +365,7 @@ def _as_json(column: Sequence[object], null: object) -> Iterable[object]:
     try:
         found = list(map(_check_json, column))  # type: ignore[arg-type]
         if all(map(bytes.isascii, column)):  # type: ignore[arg-type]
-            return found
+            return [null if value == _NULL else value for value in found] if null is UNSET else found
     except (TypeError, ValueError, RecursionError):
         pass  # null, or something odd: look at each
     return [_checked(value, null) for value in column]
@@ -363,7 +380,7 @@ def _checked(value: object, null: object) -> object:
             str(value, "utf-8")
     except (ValueError, RecursionError):
         return _UNREADABLE
-    return checked
+    return null if checked == _NULL else checked
 
 
 def _schema_id(value: object) -> object:
@@ -380,25 +397,3 @@ def _value(value: object, null: object) -> object:
     if value is None:
         return null
     return _UNREADABLE if value is UNDECODABLE else value
-
-
-def _milliseconds(timestamp: int | None) -> int | None:
-    return None if timestamp == -1 else timestamp
-
-
-@lru_cache(maxsize=4096)
-def time_of(timestamp: int | None) -> str | int | None:
-    """Write a time as text; as it is where no calendar has it."""
-    if timestamp is None or timestamp == -1:
-        return None
-    seconds, rest = divmod(timestamp, 1000)
-    text = _second(seconds)
-    return timestamp if text is None else f"{text}.{rest:03d}Z"
-
-
-@lru_cache(maxsize=4096)
-def _second(seconds: int) -> str | None:
-    try:
-        return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-    except (ValueError, OverflowError, OSError):
-        return None

@@ -17,7 +17,7 @@ from msgspec import UNSET, Raw, Struct
 
 from kiwi_gw.dialect_api.frames import text_frame
 from kiwi_gw.dialects.lenses.v2.messages import Record, RecordData, RecordMetadata
-from kiwi_gw.dialects.lenses.v2.records import time_of
+from kiwi_gw.dialects.lenses.v2.timestamps import time_of
 from kiwi_gw.model import Batch, Encoded, WireFormat
 
 BEYOND: Final = "beyond"

@@ -116,13 +116,13 @@ class LensesSqlSession:
         """Take the one message."""
         if self._over:
             return
-        if not isinstance(message, str):
-            self._leave()
-            words = "only text frames are understood"
-            yield Close(CloseCode.UNSUPPORTED_DATA, words, Violation.BINARY)
-            return
         if self._asked is not None:
-            yield from self._end(replies.error(ONE_ONLY, Violation.MESSAGE), code=CloseCode.POLICY_VIOLATION)
+            violation = Violation.MESSAGE if isinstance(message, str) else Violation.BINARY
+            yield from self._end(replies.error(ONE_ONLY, violation), code=CloseCode.POLICY_VIOLATION)
+            return
+        if not isinstance(message, str):
+            said = replies.error("only text frames are understood", Violation.BINARY)
+            yield from self._end(said, code=CloseCode.UNSUPPORTED_DATA)
             return
         try:
             self._asked = _read(message)
@@ -233,14 +233,13 @@ class LensesSqlSession:
             if isinstance(read, ReadStatement):
                 self._execution = self._of_records(read, thresholds)
             else:
-                self._execution = Aggregation(
-                    self._tables,
-                    read,
-                    thresholds,
-                    bool(self._asked and self._asked.live),
-                    self._max_event_bytes,
-                    self._clock,
+                live = bool(self._asked and self._asked.live)
+                aggregation = Aggregation(
+                    self._tables, read, thresholds, live, self._max_event_bytes, self._clock
                 )
+                with self._compiling.charged():
+                    aggregation.prepare()
+                self._execution = aggregation
             yield from self._execution.begin()
         except QueryError as error:
             yield from self._end(replies.error(str(error)))
@@ -288,7 +287,7 @@ class LensesSqlSession:
                     execution.limit_reached(notice)
                 case Ended():
                     execution.ended(notice)
-                case Lagged() if isinstance(execution, Execution):
+                case Lagged():
                     yield from execution.lagged(notice)
                 case TimerFired():
                     yield from execution.timer_fired()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from kiwi_gw.core.commands import LabelLimit
 from kiwi_gw.dialects.lenses.v2.messages import PartitionStats
@@ -21,39 +23,64 @@ class _Read:
     end: int = -1
 
 
+_NOTHING: Final = _Read()
+
+
 class PartitionTally:
-    """Implement `core.commands.Tally`: what was read of each partition."""
+    """Implement `core.commands.Tally`: what was read of each partition.
+
+    Of ten thousand partitions few change between two STATS: what was said of the others is kept.
+    """
 
     def __init__(self) -> None:
         self._read: dict[int, _Read] = {}
+        self._begin: Positions = {}
+        self._until: Positions | None = None
+        self._said: dict[str, PartitionStats] = {}
+        self._changed: set[int] = set()
+
+    def opened(self, begin: Positions, until: Positions | None) -> None:
+        """Begin with these partitions: the first offset of each, and the one behind the last."""
+        self._begin, self._until = begin, until
+        self._said = {str(partition): self._of(partition) for partition in sorted(begin)}
 
     def passed(self, batch: Batch, encoded: Encoded, first: int, stop: int) -> None:
         """Count these events of a batch."""
-        partitions, offsets = batch.partitions, batch.offsets
-        records = encoded.prefix_counts_by_label[SCANNED]
-        sizes = encoded.prefix_counts_by_label[BYTES]
+        partitions = batch.partitions
+        if len(set(partitions[first:stop])) == 1:  # most batches are of one
+            self._add(batch, encoded, first, stop)
+            return
         here = first
-        while here < stop:  # a run of one partition at a time: most batches are one
-            partition, upto = partitions[here], stop
-            if partitions[here:stop].count(partition) != stop - here:
-                upto = here + 1
-                while upto < stop and partitions[upto] == partition:
-                    upto += 1
-            read = self._read.setdefault(partition, _Read())
-            read.records += records[upto] - records[here]
-            read.bytes += sizes[upto] - sizes[here]
-            read.end = offsets[upto - 1]
-            here = upto
+        for upto in range(first + 1, stop + 1):
+            if upto == stop or partitions[upto] != partitions[here]:
+                self._add(batch, encoded, here, upto)
+                here = upto
 
-    def of(self, begin: Positions, until: Positions | None) -> Mapping[str, PartitionStats]:
-        """Return it by partition. begin, until: of the execution."""
-        found = {}
-        for partition, first in sorted(begin.items()):
-            read = self._read.get(partition, _Read())
-            bound = None if until is None else max(until.get(partition, first), first) - 1
-            end = max(read.end, first - 1)
-            found[str(partition)] = PartitionStats(first, bound, read.bytes, read.records, end)
-        return found
+    def _add(self, batch: Batch, encoded: Encoded, first: int, stop: int) -> None:
+        """Count events of one partition. What an interceptor has taken out is not there to be counted, and
+        not the last either."""
+        records = encoded.prefix_counts_by_label[SCANNED]
+        if records[stop] == records[first]:
+            return
+        sizes = encoded.prefix_counts_by_label[BYTES]
+        partition = batch.partitions[first]
+        read = self._read.setdefault(partition, _Read())
+        self._changed.add(partition)
+        read.records += records[stop] - records[first]
+        read.bytes += sizes[stop] - sizes[first]
+        read.end = batch.offsets[bisect_left(records, records[stop], first, stop) - 1]
+
+    def of_partitions(self) -> Mapping[str, PartitionStats]:
+        """Return it by partition. It is of use until more is counted."""
+        for partition in self._changed & self._begin.keys():
+            self._said[str(partition)] = self._of(partition)
+        self._changed.clear()
+        return self._said
+
+    def _of(self, partition: int) -> PartitionStats:
+        read, first, until = self._read.get(partition, _NOTHING), self._begin[partition], self._until
+        bound = None if until is None else max(until.get(partition, first), first) - 1
+        return PartitionStats(first, bound, read.bytes, read.records, max(read.end, first - 1))
 
 
 @dataclass(slots=True)

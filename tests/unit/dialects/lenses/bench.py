@@ -1,4 +1,4 @@
-"""A client of Lenses v1 beside a gateway of the core alone: what it says, and what it hears."""
+"""Clients of Lenses beside a gateway of the core alone: what they say, and what they hear."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from kiwi_gw.core.commands import (
     Offload,
     Open,
     Produce,
+    Session,
     SetTimer,
     WatchSilence,
 )
@@ -48,17 +49,16 @@ def reader(tables: Tables, limits: SessionLimits, clock: Callable[[], float]) ->
     return StatementReader(tables, limits, compiling, FRAME_BYTES, MAX_EVENT_BYTES)
 
 
-class Page(Desk):
-    """One connection. known: says whose a credential is. silence: for how long nothing may be said. offloads:
-    questions that are not answered, where it holds them. given_up: what was cancelled that is not open."""
+class Caller(Desk):
+    """One connection, of any protocol of Lenses. known: says whose a credential is. silence: for how long
+    nothing may be said. offloads: questions that are not answered, where it holds them. given_up: what was
+    cancelled that is not open."""
 
     def __init__(
         self,
         gateway: Gateway,
-        *,
-        identified: bool = True,
+        session: Session,
         known: Callable[[Credential], Identity | Refusal] = lambda credential: ANONYMOUS,
-        limits: SessionLimits | None = None,
     ) -> None:
         self.timers: list[float] = []
         self.silence: float | None = None
@@ -70,21 +70,7 @@ class Page(Desk):
         self.given_up: list[Hashable] = []
         self._known = known
         self._frames = FrameReader()
-        tables, limits = Tables(), limits or SessionLimits()
-        session = LensesV1Session(
-            tables,
-            reader(tables, limits, gateway.clock),
-            limits,
-            LensesSettings(),
-            "me",
-            "ann" if identified else None,
-            gateway.clock,
-        )
         super().__init__(gateway, session)
-
-    def ask(self, kind: str, number: int, content: object, token: str | None = None) -> None:
-        """Send a request."""
-        self.say(type=kind, correlationId=number, content=json.dumps(content), authToken=token)
 
     def heard(self) -> list[Json]:
         """Return the messages since the last call."""
@@ -148,3 +134,31 @@ class Page(Desk):
         self.timers = [at for at in self.timers if at > self.gateway.clock()]
         for _ in due:
             self.carry_out(self.session.notice(TimerFired()))
+
+
+class Page(Caller):
+    """A connection of v1. identified: somebody is logged in."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        *,
+        identified: bool = True,
+        known: Callable[[Credential], Identity | Refusal] = lambda credential: ANONYMOUS,
+        limits: SessionLimits | None = None,
+    ) -> None:
+        tables, limits = Tables(), limits or SessionLimits()
+        session = LensesV1Session(
+            tables,
+            reader(tables, limits, gateway.clock),
+            limits,
+            LensesSettings(),
+            "me",
+            "ann" if identified else None,
+            gateway.clock,
+        )
+        super().__init__(gateway, session, known)
+
+    def ask(self, kind: str, number: int, content: object, token: str | None = None) -> None:
+        """Send a request."""
+        self.say(type=kind, correlationId=number, content=json.dumps(content), authToken=token)

@@ -1,0 +1,359 @@
+"""Lenses SQL v2 over a real socket: who may read what, and what becomes of that while a statement runs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+import trio
+
+from kiwi_gw.api import (
+    Credential,
+    HeadCredential,
+    Identity,
+    Interceptor,
+    Record,
+    SourceInfo,
+    Token,
+    hookimpl,
+)
+from kiwi_gw.testing import GatewayUnderTest, ScriptedSources, open_gateway
+from tests.edge.test_engine_queries import Engine
+from tests.edge.test_lenses_sql import PATH, Message, hear, kinds, rest, values
+from tests.edge.wire import BINARY, TEXT, Client, Over, connect, frame
+
+CONFIG = """
+plugins: [scripted, mine, engine]
+server: {limits: {compiling_percent: 0, connection_compiling_percent: 0}}
+lenses: {enabled: true, login_timeout_ms: LOGIN}
+sources:
+  - {type: scripted, id: orders, lenses: {topic: Orders}}
+  - {type: scripted, id: secrets}
+tokens:
+  roles:
+    nobody: {sources: [], actions: [subscribe, replay]}
+    listener: {sources: [orders], actions: [subscribe]}
+    historian: {sources: [orders], actions: [replay]}
+    reader: {sources: [orders], actions: [subscribe, replay]}
+  static:
+    - {name: nobody, token: the-token-of-nobody, roles: [nobody]}
+    - {name: listener, token: the-token-of-listener, roles: [listener]}
+    - {name: historian, token: the-token-of-historian, roles: [historian]}
+    - {name: reader, token: the-token-of-reader, roles: [reader]}
+    - {name: guest, token: the-token-of-guest, roles: [reader]}
+    - {name: both, token: the-token-of-both, roles: [listener, historian]}
+"""
+
+RECORDS = "SELECT * FROM Orders"
+COUNT = "SELECT n, count(*) AS m FROM Orders GROUP BY n"
+
+
+@dataclass
+class Mine:
+    """A plugin that masks what guests read of orders, and withholds some of it; and lets in who shows a token
+    that expires. shared: whether all guests have the same interceptor."""
+
+    expires_at: float = 0.0
+    guests: set[str] = field(default_factory=set)
+
+    @hookimpl
+    def authenticate(self, credential: Credential) -> Identity | None:
+        if isinstance(credential, HeadCredential):
+            short = credential.header("authorization") == "Bearer short"
+        else:
+            short = isinstance(credential, Token) and credential.text == "short"
+        return Identity("short", frozenset({"reader"}), expires_at=self.expires_at) if short else None
+
+    @hookimpl
+    def intercept(self, identity: Identity, source: SourceInfo) -> Interceptor | None:
+        if identity.name not in self.guests or source.id != "orders":
+            return None
+        return Interceptor(mask, "mask")
+
+
+def mask(record: Record) -> Record | None:
+    value = record["value"]
+    assert isinstance(value, bytes)
+    if b"withheld" in value:
+        return None
+    return {**record, "value": value.replace(b"secret", b"***")}
+
+
+@dataclass
+class World:
+    gateway: GatewayUnderTest
+    sources: ScriptedSources
+    mine: Mine
+    engine: Engine
+
+    async def executed(self, sql: str, who: str = "reader", **members: object) -> list[Message]:
+        async with self.asking(sql, who, **members) as client:
+            return await rest(client)
+
+    @asynccontextmanager
+    async def asking(self, sql: str, who: str = "reader", **members: object) -> AsyncIterator[Client]:
+        shown = {"token": f"the-token-of-{who}", **members}
+        async with connect(self.gateway, PATH) as client:
+            await client.send(frame(TEXT, json.dumps({"sql": sql, **shown}).encode()))
+            yield client
+
+    async def reload(self, *changes: tuple[str, str]) -> None:
+        text = self.gateway.file.read_text()
+        for before, after in changes:
+            assert before in text
+            text = text.replace(before, after)
+        self.gateway.file.write_text(text)
+        assert await self.gateway.reloader.reload()
+
+
+@asynccontextmanager
+async def world(*guests: str, login_ms: int = 5_000) -> AsyncIterator[World]:
+    scripted, mine, engine = ScriptedSources(replayable=True), Mine(guests=set(guests)), Engine()
+    plugins = {"scripted": scripted, "mine": mine, "engine": engine}
+    config = CONFIG.replace("LOGIN", str(login_ms))
+    with trio.fail_after(30):
+        async with open_gateway(config, plugins=plugins) as gateway:
+            yield World(gateway, scripted, mine, engine)
+
+
+# --- who may what ----------------------------------------------------------------------------------
+
+UNKNOWN = "no such topic: "
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("sql", [RECORDS, COUNT, "SELECT n FROM Orders LIMIT 1"])
+@pytest.mark.parametrize(
+    ("who", "words"),
+    [
+        ("nobody", UNKNOWN),
+        ("historian", UNKNOWN),
+        ("listener", "not allowed"),
+        ("reader", None),
+        ("both", None),
+    ],
+)
+async def test_rights(who: str, words: str | None, sql: str, live: bool) -> None:
+    async with world() as there:
+        await there.sources["orders"].publish([b'{"n":1}', b'{"n":2}'])
+        async with there.asking(sql, who, live=live) as client:
+            first = await hear(client)
+            assert isinstance(first, dict)
+            if words is None:
+                assert first["type"] == "METADATA"
+                return
+            assert first["type"] == "ERROR"
+            assert first["data"].startswith(words), first
+            assert await rest(client) == []
+        for table in ("secrets", "nothing"):
+            for text in (RECORDS.replace("Orders", table), COUNT.replace("Orders", table)):
+                (error,) = await there.executed(text, who)
+                place = text.index(table) + 1
+                assert error["data"] == f"{UNKNOWN}`{table}` (at character {place})"
+        assert there.engine.made == 0
+
+
+async def test_an_engine_answers_those_who_may() -> None:
+    async with world() as there:
+        heard = await there.executed(COUNT)
+        assert heard[0] == {"type": "METADATA", "data": {"fields": []}}
+        assert [row["data"] for row in heard[1:]] == [{"value": 1, "rownum": n} for n in range(3)]
+        assert len({row["rowId"] for row in heard[1:]}) == 3
+        assert there.engine.made == 1
+
+
+async def test_an_engine_that_hangs_is_stopped_with_its_client_or_its_time() -> None:
+    async with world() as there:
+        there.engine.hangs = True
+        async with there.asking(COUNT) as client:
+            assert [await hear(client) for _ in range(4)]
+            assert there.engine.running == 1
+        await there.engine.wait_running(0)
+        heard = await there.executed(f"SET max.query.time=300ms; {COUNT}")
+        assert heard[-1]["data"]["reason"]["type"] == "MAX_QUERY_TIME"
+        await there.engine.wait_running(0)
+
+
+# --- what stands between ---------------------------------------------------------------------------
+
+VALUES = [b'{"n":"open"}', b'{"n":"secret"}', b'{"n":"withheld"}', b"{withheld", b"{secret", b'"withheld"']
+
+
+@pytest.mark.parametrize("live", [False, True])
+async def test_what_is_masked_and_withheld_is_nowhere(live: bool) -> None:
+    async with world("guest") as there:
+        await there.sources["orders"].publish(VALUES)
+        all_of_it = await there.executed(RECORDS, stats=60_000)
+        assert kinds(all_of_it) == [
+            "METADATA", *["RECORD"] * 3, *["BADRECORD"] * 2, "RECORD", "STATS"
+        ]  # fmt: skip
+        limit = " LIMIT 2" if live else ""
+        heard = await there.executed(RECORDS + limit, "guest", live=live, stats=60_000)
+        assert values(heard) == [{"n": "open"}, {"n": "***"}]
+        bad = [message["data"]["metadata"]["offset"] for message in heard if message["type"] == "BADRECORD"]
+        assert bad == ([] if live else [4])
+        stats = heard[-1]["data"]
+        (of_source,) = stats["sourcesStats"].values()
+        counted = stats["recordsScanned"], stats["badRecordsTotal"], stats["results"], stats["bytesRead"]
+        masked = [b'{"n":"open"}', b'{"n":"***"}', b"{***"][: 2 if live else 3]
+        assert counted == (len(masked), len(bad), 2, sum(map(len, masked)))
+        assert of_source["0"]["recordsScanned"] == len(masked)
+        assert of_source["0"]["end"] == (1 if live else 4), "the last that the guest may see"
+        assert [m["data"]["metadata"]["__valuesize"] for m in heard if m["type"] == "RECORD"] == [12, 11]
+        by_value = await there.executed("SELECT n FROM Orders WHERE n LIKE '%secret%'", "guest")
+        assert values(by_value) == [], "a condition sees no more than its client"
+        (refused,) = await there.executed(COUNT, "guest")
+        assert refused["type"] == "ERROR", "an engine would read around it"
+        assert there.engine.made == 0
+
+
+async def test_two_identities_on_one_source() -> None:
+    async with (
+        world("guest") as there,
+        there.asking(RECORDS, live=True) as one,
+        there.asking(RECORDS, "guest", live=True) as two,
+    ):
+        assert [(await hear(each)) for each in (one, two)]
+        await there.sources["orders"].publish(VALUES[:3])
+        seen = [[await hear(one) for _ in range(3)], [await hear(two) for _ in range(2)]]
+        assert [values(each) for each in seen] == [  # type: ignore[arg-type]
+            [{"n": "open"}, {"n": "secret"}, {"n": "withheld"}],
+            [{"n": "open"}, {"n": "***"}],
+        ]
+        # With one more option the bytes differ, for the one who has chosen that.
+        async with there.asking(f"SET format.timestamp=false; {RECORDS}", "guest", live=True) as third:
+            heard = [await hear(third) for _ in range(3)]
+            assert values(heard[1:]) == values(seen[1])  # type: ignore[arg-type]
+
+
+# --- reloads ---------------------------------------------------------------------------------------
+
+READER = "reader: {sources: [orders], actions: [subscribe, replay]"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ([(READER, READER.replace("orders", "secrets"))], "Orders: unauthorized: "),
+        ([("  - {type: scripted, id: orders, lenses: {topic: Orders}}\n", "")], "Orders: removed: "),
+        ([("id: orders, lenses", "id: orders, note: another, lenses")], "Orders: altered: "),
+    ],
+)
+async def test_a_reload_that_takes_away_what_it_reads(changes: list[tuple[str, str]], words: str) -> None:
+    async with world() as there:
+        await there.sources["orders"].publish([b"1"])
+        async with there.asking(RECORDS, live=True, stats=60_000) as client:
+            assert [await hear(client), await hear(client)]
+            await there.reload(*changes)
+            heard = await rest(client)
+            assert kinds(heard) == ["STATS", "ERROR"]
+            assert heard[-1]["data"].startswith(words), heard
+
+
+async def test_a_reload_that_takes_away_the_past() -> None:
+    """Who has had it goes on with what comes."""
+    async with world() as there:
+        await there.sources["orders"].publish([b"1"])
+        async with there.asking(RECORDS, live=True) as client:
+            assert [await hear(client), await hear(client)]
+            await there.reload((READER, READER.replace(", replay", "")))
+            await there.sources["orders"].publish([b"2"])
+            assert values([await hear(client)]) == [2]  # type: ignore[list-item]
+            (error,) = await there.executed(RECORDS)
+            assert error["data"].startswith("not allowed: ")
+
+
+async def test_a_reload_that_calls_the_table_otherwise() -> None:
+    async with world() as there:
+        await there.sources["orders"].publish([b"1"])
+        await there.reload(("topic: Orders", "topic: Others"))
+        await there.sources["orders"].publish([b"1"])
+        (error,) = await there.executed(RECORDS)
+        assert error["data"] == "no such topic: `Orders` (at character 15)"
+        assert kinds(await there.executed("SELECT * FROM Others"))[0] == "METADATA"
+
+
+async def test_a_reload_that_puts_an_interceptor_before_it() -> None:
+    async with world() as there, there.asking(RECORDS, live=True) as client:
+        assert isinstance(await hear(client), dict)
+        there.mine.guests.add("reader")
+        await there.reload()
+        await there.sources["orders"].publish(VALUES[1:3] + VALUES[:1])
+        seen = [await hear(client), await hear(client)]
+        assert values(seen) == [{"n": "***"}, {"n": "open"}]  # type: ignore[arg-type]
+
+
+async def test_a_token_that_expires() -> None:
+    """That is an end without END: nothing more is said to one who is nobody any more."""
+    async with world() as there:
+        there.mine.expires_at = time.time() + 1.5
+        await there.sources["orders"].publish([b"1"])
+        async with there.asking(RECORDS, token="short", live=True) as client:
+            assert [await hear(client), await hear(client)]
+            assert await hear(client) == 4402
+        there.mine.expires_at = time.time() + 60
+        assert kinds(await there.executed(RECORDS, token="short")) == ["METADATA", "RECORD"]
+
+
+async def test_a_gateway_that_drains() -> None:
+    async with world() as there, there.asking(RECORDS, live=True) as client:
+        assert isinstance(await hear(client), dict)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(there.gateway.stop)
+            error, end, code = await hear(client), await hear(client), await hear(client)
+        assert isinstance(error, dict)
+        assert error["data"].startswith("the gateway is restarted; come back in ")
+        assert (end, code) == ({"type": "END"}, 1012)
+
+
+# --- the handshake and the message -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [PATH, PATH + "?", PATH + "?x=1"])
+async def test_the_path(path: str) -> None:
+    async with world() as there, connect(there.gateway, path) as client:
+        await client.send(frame(TEXT, json.dumps({"token": "the-token-of-reader", "sql": RECORDS}).encode()))
+        assert kinds(await rest(client)) == ["METADATA"]
+
+
+@pytest.mark.parametrize(("size", "expected"), [(65_536, None), (65_537, 1009)])
+async def test_the_largest_message(size: int, expected: int | None) -> None:
+    async with world() as there, connect(there.gateway, PATH) as client:
+        message = json.dumps({"token": "the-token-of-reader", "sql": RECORDS})
+        await client.send(frame(TEXT, message[:-1].encode() + b" " * (size - len(message)) + b"}"))
+        if expected is None:
+            assert kinds(await rest(client)) == ["METADATA"]
+        else:
+            assert await hear(client) == expected
+
+
+@pytest.mark.parametrize("opcode", [TEXT, BINARY])
+async def test_a_message_that_is_none(opcode: int) -> None:
+    async with world() as there, connect(there.gateway, PATH) as client:
+        await client.send(frame(opcode, b"[" * 60_000))
+        error, end, code = await hear(client), await hear(client), await hear(client)
+        assert isinstance(error, dict)
+        assert (error["type"], end) == ("ERROR", {"type": "END"})
+        assert code == (1000 if opcode == TEXT else 1003)
+
+
+@pytest.mark.parametrize("header", [None, "the-token-of-reader"])
+async def test_who_says_nothing(header: str | None) -> None:
+    headers = [] if header is None else [("Authorization", f"Bearer {header}")]
+    async with world(login_ms=200) as there, connect(there.gateway, PATH, headers) as client:
+        over = await client.over()
+        assert isinstance(over, Over)
+        assert over.code == 4401
+
+
+async def test_a_statement_outlives_the_time_for_its_message() -> None:
+    async with world(login_ms=200) as there, there.asking(RECORDS, live=True) as client:
+        assert isinstance(await hear(client), dict)
+        async with connect(there.gateway, PATH) as other:
+            await other.over()
+        await there.sources["orders"].publish([b"1"])
+        assert values([await hear(client)]) == [1]  # type: ignore[list-item]
