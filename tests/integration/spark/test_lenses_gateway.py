@@ -67,7 +67,7 @@ async def test_aggregates_joins_and_order_and_a_driver_that_is_killed(
         tmp_path, config(broker, tmp_path, flights, airlines), expected_errors=expected_errors
     ) as running:
 
-        async def run(sql: str, **members: object) -> list[Message]:
+        async def run(sql: str, **members: Any) -> list[Message]:
             with trio.fail_after(PATIENCE):
                 heard = await executed(running.address, sql, **members)
             return [message for message in heard if message["type"] != "HEARTBEAT"]
