@@ -70,7 +70,9 @@ def in_code(path: str) -> Any:
         except ModuleNotFoundError:
             continue
     for name in names:
-        fields = {one.name: one for one in dataclasses.fields(value)} if isinstance(value, type) else {}
+        fields: dict[str, Any] = dict(getattr(value, "model_fields", {}))
+        if dataclasses.is_dataclass(value):
+            fields = {one.name: one for one in dataclasses.fields(value)}
         value = fields[name].default if name in fields else getattr(value, name)
     return value
 
