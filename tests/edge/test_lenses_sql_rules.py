@@ -29,7 +29,7 @@ from tests.edge.wire import BINARY, TEXT, Client, Over, connect, frame
 CONFIG = """
 plugins: [scripted, mine, engine]
 server: {limits: {compiling_percent: 0, connection_compiling_percent: 0}}
-lenses: {enabled: true, login_timeout_ms: LOGIN}
+lenses: {enabled: true, login_timeout_ms: LOGIN, sql: {queries: QUERIES}}
 sources:
   - {type: scripted, id: orders, lenses: {topic: Orders}}
   - {type: scripted, id: secrets}
@@ -111,10 +111,10 @@ class World:
 
 
 @asynccontextmanager
-async def world(*guests: str, login_ms: int = 5_000) -> AsyncIterator[World]:
+async def world(*guests: str, login_ms: int = 5_000, queries: int = 64) -> AsyncIterator[World]:
     scripted, mine, engine = ScriptedSources(replayable=True), Mine(guests=set(guests)), Engine()
     plugins = {"scripted": scripted, "mine": mine, "engine": engine}
-    config = CONFIG.replace("LOGIN", str(login_ms))
+    config = CONFIG.replace("LOGIN", str(login_ms)).replace("QUERIES", str(queries))
     with trio.fail_after(30):
         async with open_gateway(config, plugins=plugins) as gateway:
             yield World(gateway, scripted, mine, engine)
@@ -357,3 +357,18 @@ async def test_a_statement_outlives_the_time_for_its_message() -> None:
             await other.over()
         await there.sources["orders"].publish([b"1"])
         assert values([await hear(client)]) == [1]  # type: ignore[list-item]
+
+
+async def test_who_reads_nothing_gives_its_place_back_when_its_time_is_up() -> None:
+    async with world(queries=1) as there:
+        for _ in range(30):
+            await there.sources["orders"].publish([b'"' + b"x" * 500_000 + b'"'])
+        message = {"token": "the-token-of-reader", "sql": f"SET max.query.time=1s; {RECORDS}", "live": True}
+        async with connect(there.gateway, PATH, receive_buffer=4096) as stalled:
+            await stalled.send(frame(TEXT, json.dumps(message).encode()))
+            there_is_room = "SELECT n FROM Orders WHERE _offset < 0"
+            while kinds(await there.executed(there_is_room)) != ["ERROR"]:
+                pass  # the message has not come yet
+            with trio.fail_after(10):
+                while kinds(await there.executed(there_is_room)) == ["ERROR"]:
+                    pass
