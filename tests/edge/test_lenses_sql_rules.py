@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import pytest
 import trio
+from structlog.typing import EventDict
 
 from kiwi_gw.api import (
     Credential,
@@ -372,3 +374,71 @@ async def test_who_reads_nothing_gives_its_place_back_when_its_time_is_up() -> N
             with trio.fail_after(10):
                 while kinds(await there.executed(there_is_room)) == ["ERROR"]:
                     pass
+
+
+@pytest.mark.parametrize("token", ["the-token-of-reader", "a-token-that-nobody-has"])
+@pytest.mark.parametrize("sql", [RECORDS, COUNT, "SELECT", 7])
+async def test_tokens_are_in_no_log_and_no_answer(
+    token: str, sql: object, log_lines: list[EventDict], capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with world() as there:
+        message = json.dumps({"token": token, "sql": sql}).encode()
+        for header in ([], [("Authorization", "Bearer the-token-of-guest")]):
+            async with connect(there.gateway, PATH, header) as client:
+                await client.send(frame(TEXT, message))
+                assert token not in json.dumps(await rest(client))
+    assert log_lines, "what is looked at"
+    assert token not in repr(log_lines)
+    assert token not in "".join(capsys.readouterr())
+
+
+async def test_clients_that_come_and_go_while_everything_changes_leave_nothing_behind() -> None:
+    """They vanish at any moment, say too much, or are told that their source is another one."""
+    chance = random.Random(3)
+    statements = [
+        RECORDS,
+        COUNT,
+        f"{RECORDS} LIMIT 2",
+        "SELECT n FROM Orders WHERE n > 1",
+        "SELECT * FROM nothing",
+    ]
+    async with world("guest", queries=6) as there:
+
+        async def client(number: int) -> None:
+            chance = random.Random(number)
+            who = chance.choice(["reader", "guest", "listener", "nobody", "stranger"])
+            members = {
+                "sql": chance.choice(statements),
+                "live": chance.random() < 0.7,
+                "stats": chance.choice([0, 250]),
+            }
+            message = frame(TEXT, json.dumps({"token": f"the-token-of-{who}", **members}).encode())
+            async with connect(there.gateway, PATH, receive_buffer=4096 if number % 3 else None) as one:
+                await one.send(message * chance.choice([1, 1, 1, 2]))
+                with suppress(Over):
+                    for _ in range(chance.randrange(6)):
+                        with trio.move_on_after(0.05):
+                            await one.frame()
+
+        async def change() -> None:
+            note = "orders"
+            for turn in range(12):
+                await there.sources["orders"].publish([b'{"n":%d}' % turn, b"{", b'"' + b"x" * 50_000 + b'"'])
+                if turn % 4 == 3:
+                    await there.reload((f"id: {note}", f"id: orders, note: turn{turn}"))
+                    note = f"orders, note: turn{turn}"
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(change)
+            for number in range(60):
+                nursery.start_soon(client, number)
+        with trio.fail_after(5):
+            while True:  # all places are free again
+                async with AsyncExitStack() as stack:
+                    six = [
+                        await stack.enter_async_context(there.asking(RECORDS, live=True)) for _ in range(6)
+                    ]
+                    heard = [await hear(each) for each in six]
+                    if all(isinstance(each, dict) and each["type"] == "METADATA" for each in heard):
+                        break
+        await there.engine.wait_running(0)
