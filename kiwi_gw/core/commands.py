@@ -111,10 +111,10 @@ class Open:
 @dataclass(frozen=True, slots=True)
 class OpenQuery:
     """Have a query over whole sources run, and subscribe to its result: a finite source of its own, that
-    nobody else can see. Answered as Open is, within `QueryEngine.start_ms`; where nothing runs such queries,
-    or not this one, by OpenFailed with the code NO_ENGINE, at once. Then the rows come, and Ended: ENDED
-    behind the last row; FAILED with the engine's words; LIMIT; OVERFLOW where the client was too slow;
-    UNAUTHORIZED, REMOVED or ALTERED by what a reload has made of one of its sources. Cancel stops it.
+    nobody else can see. Answered as Open is, within `QueryEngine.start_ms`; by OpenFailed, at once, with the
+    code NO_ENGINE where nothing runs such queries, and QUERY where not this one. Then the rows come, and
+    Ended: ENDED behind the last row; FAILED with the engine's words; LIMIT; OVERFLOW where the client was too
+    slow; UNAUTHORIZED, REMOVED or ALTERED by what a reload has made of one of its sources. Cancel stops it.
 
     It needs the rights to subscribe to every source and to replay it. wire, mode, credits, limits: as those
     of Open. wire is given what the engine says of its results.

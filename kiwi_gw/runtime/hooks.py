@@ -232,7 +232,7 @@ class Hooks:
             if not isinstance(engine, QueryEngine):
                 return self._failed("query_engine", _wrong("a QueryEngine or None", engine))
             words = engine.refusal(query, context)
-            return engine if words is None else Refusal(RefusalCode.NO_ENGINE, str(words))
+            return engine if words is None else Refusal(RefusalCode.QUERY, str(words))
         return _FAILED
 
     def _judged(self, hook: str, answer: object) -> Identity | Refusal:

@@ -246,7 +246,7 @@ async def test_an_engine_answers_a_protocol_that_has_queries_over_whole_sources(
         await ask(client, "COUNT a")
         assert await lines(client, 5) == ["of query", "0=1", "1=1", "2=1", "ended: the query has ended"]
         await ask(client, "COUNT a b")
-        assert await lines(client, 1) == ["no_query_engine: one source at a time"]
+        assert await lines(client, 1) == ["query: one source at a time"]
         await ask(client, "COUNT nothing")
         assert await lines(client, 1) == ["unknown_source: no source has this id"]
         assert (engine.driver, engine.made) == (["open"], 1)

@@ -282,7 +282,10 @@ async def test_only_so_many_at_a_time() -> None:
 @pytest.mark.parametrize(
     ("sql", "words"),
     [
-        ("SELECT count(*) FROM orders", "nothing here runs queries that need more than one event"),
+        (
+            "SELECT count(*) FROM orders",
+            "this query needs Spark, which is not configured here: section spark",
+        ),
         ("SELECT n, count(*) FROM nowhere GROUP BY n", "no such topic: `nowhere` (at character 25)"),
         ("SELECT count(*) FROM secrets WHERE _vtype='AVRO'", "no such topic: `secrets` (at character 22)"),
         ("SELECT n FROM orders GROUP BY", None),

@@ -17,7 +17,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -247,15 +247,17 @@ def _is_object(value: str) -> bool:
         return False
 
 
-def avro_value(value: Column, item: StreamInput) -> Column:
-    """Return the decoded value, null where it cannot be decoded. Raises QueryError.
+def avro_value(value: Column, item: StreamInput, read_as: Callable[[str], str] = str) -> Column:
+    """Return the decoded value, null where it cannot be decoded. read_as: makes of a schema the one by which
+    it is read. Raises QueryError.
 
     With a registry each record is decoded by the schema it names, into the newest one of the subject; a
     record of a schema that was registered after the query began is a bad one until the query begins anew.
     """
     if not item.registry:
-        return from_avro(value, item.avro, {"mode": "PERMISSIVE"})
-    versions = schemas_of(item.registry, item.registry_subject)
+        return from_avro(value, read_as(item.avro), {"mode": "PERMISSIVE"})
+    known = schemas_of(item.registry, item.registry_subject)
+    versions = {number: read_as(schema) for number, schema in known.items()}
     newest = versions[max(versions)]
     named = F.conv(F.hex(F.substring(value, 2, 4)), 16, 10).cast("int")
     plain = F.substring(value, _AVRO_HEADER + 1, 2**31 - 1)

@@ -22,12 +22,12 @@ from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
-from kiwi_spark.driver.inputs import READER, TIMEOUTS, client_options, decoded_once
+from kiwi_spark.driver.inputs import READER, TIMEOUTS, avro_value, client_options, decoded_once
 from kiwi_spark.driver.json_values import BROKEN, json_value
 from kiwi_spark.driver.topic_offsets import Offsets
+from kiwi_spark.protocol.query_spec import StreamInput
 from kiwi_spark.protocol.range_query import Form, TopicTable
 
 _TASK_RECORDS: Final = 200_000
@@ -123,7 +123,7 @@ def table_frame(raw: DataFrame, table: TopicTable, sql: str, kinds: Mapping[str,
             raw = raw.withColumn(name, F.lit(None).cast("string"))
             continue
         given = F.col(f"_{name}")
-        decoded = _decoded(given, form, table.avro, kinds.get(name, StringType()))
+        decoded = _decoded(given, form, _avro_input(table, name), kinds.get(name, StringType()))
         raw = raw.withColumn(name, decoded_once(decoded))
         raw = raw.filter(~_is_bad(given, F.col(name), form, kinds.get(name, StringType())))
         if form == "json" and isinstance(kinds.get(name), StructType):
@@ -149,13 +149,26 @@ def _headers(given: Column) -> Column:
     return F.map_from_entries(F.transform(given, pair))
 
 
-def _decoded(given: Column, form: Form, avro: str, kind: DataType) -> Column:
+def _avro_input(table: TopicTable, name: str) -> StreamInput:
+    """Say by which schemas the keys or values of a table are read, where they are Avro."""
+    subject = f"{table.topic}-{name}"
+    return StreamInput(
+        source=table.source,
+        format="avro",
+        kafka={},
+        avro=table.avro,
+        registry=table.registry,
+        registry_subject=subject,
+    )
+
+
+def _decoded(given: Column, form: Form, avro: StreamInput, kind: DataType) -> Column:
     if form == "json" and isinstance(kind, StructType | ArrayType | MapType):
         return json_value(given, kind)
     if form == "json":
         return F.try_variant_get(F.try_parse_json(given.cast("string")), "$", kind.simpleString())
     if form == "avro":
-        return from_avro(given, without_logical_types(avro), {"mode": "PERMISSIVE"})
+        return avro_value(given, avro, without_logical_types)
     if form == "binary":
         return F.base64(given)
     if form == "string":

@@ -24,7 +24,21 @@ def refusal(query: EngineQuery, context: PluginContext) -> str | None:
         source = context.sources.get(table.source_id)
         if source is None or topic_of(source) is None:
             return f"{table.source_id} is no Kafka topic, and this query is for those only"
+        if table.decode.registry and _registry(context) is None:
+            words = (
+                "whose registry asks for a password or has a certificate of its own: Spark cannot ask that"
+            )
+            return f"{table.source_id} has values in Avro, {words}"
     return None
+
+
+def _registry(context: PluginContext) -> str | None:
+    """Return the address of the cluster's schema registry, if anyone may ask it."""
+    from kiwi_kafka.settings import KafkaSettings
+
+    settings = context.sections.get("kafka")
+    found = settings.registry if isinstance(settings, KafkaSettings) else None
+    return None if found is None or found.user is not None or found.ca is not None else found.url
 
 
 def _is_configured(context: PluginContext) -> bool:
@@ -62,6 +76,7 @@ def _table(table: QueriedTable, context: PluginContext) -> TopicTable:
         key=decode.key,
         schema=decode.fields,
         avro=decode.avro_schema,
+        registry=(_registry(context) or "") if decode.registry else "",
         first_offset=table.first_offset,
         last_offset=table.last_offset,
         first_time=table.first_time,

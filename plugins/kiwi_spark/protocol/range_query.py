@@ -19,7 +19,8 @@ class TopicTable(msgspec.Struct, frozen=True, kw_only=True):
 
     source: what it is called in the gateway. topic, kafka: its name, and options of Spark's Kafka source.
     value, key: how its bytes are decoded. schema: DDL of the members of a JSON value; empty: inferred.
-    avro: an Avro schema as JSON text. The others: as in `QueriedTable`.
+    avro: an Avro schema as JSON text; registry: URL of a Schema Registry instead, which has them under
+    `{topic}-key` and `{topic}-value`. The others: as in `QueriedTable`.
     """
 
     source: str
@@ -29,6 +30,7 @@ class TopicTable(msgspec.Struct, frozen=True, kw_only=True):
     key: Form = "string"
     schema: str = ""
     avro: str = ""
+    registry: str = ""
     first_offset: int | None = None
     last_offset: int | None = None
     first_time: int | None = None

@@ -211,7 +211,7 @@ async def test_what_the_engine_does_not_run_is_refused_in_its_words(tmp_path: Pa
     async with world(tmp_path, Engine(refuses="`a` is no topic")) as it:
         client = it.connect()
         client.does(ask("a"))
-        assert failures(client) == [("no_query_engine", "`a` is no topic")]
+        assert failures(client) == [("query", "`a` is no topic")]
         assert (it.engine.built, it.nothing_is_left) == ([], True)
 
 

@@ -29,6 +29,8 @@ from kiwi_gw.query.errors import QueryError
 if TYPE_CHECKING:  # with the parser, which is not loaded when a gateway starts
     from kiwi_gw.dialects.lenses.sql import GroupedStatement, Table
 
+NO_ENGINE: Final = "this query needs Spark, which is not configured here: section spark"
+
 
 _BEHIND_SECONDS: Final = 1.0
 """So long behind its threshold an engine ends it by itself: what the client is told is the threshold."""
@@ -80,8 +82,12 @@ class Aggregation:
 
     def failed(self, notice: OpenFailed) -> NoReturn:
         """Raise Over: it cannot be run."""
-        unknown = notice.code == RefusalCode.UNKNOWN_SOURCE
-        raise Over(replies.error(self._unknown() if unknown else notice.message))
+        words = notice.message
+        if notice.code == RefusalCode.UNKNOWN_SOURCE:
+            words = self._unknown()
+        elif notice.code == RefusalCode.NO_ENGINE:
+            words = NO_ENGINE
+        raise Over(replies.error(words))
 
     def limit_reached(self, notice: LimitReached) -> None:
         """Raise Over: it has more rows than a result may have."""

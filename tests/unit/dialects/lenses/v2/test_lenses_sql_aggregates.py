@@ -135,11 +135,18 @@ def test_a_table_that_may_not_be_read_is_none(sql: str, words: str) -> None:
     assert failed(caller, RefusalCode.UNKNOWN_SOURCE, "whatever")["data"] == words
 
 
-def test_words_of_an_engine_that_does_not_want_it() -> None:
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (RefusalCode.QUERY, "not this one"),
+        (RefusalCode.NO_ENGINE, "this query needs Spark, which is not configured here: section spark"),
+    ],
+)
+def test_words_of_an_engine_that_does_not_want_it_or_is_not_there(code: RefusalCode, words: str) -> None:
     caller = SqlCaller(Gateway("cars"))
     caller.holds_queries = True
     caller.ask(COUNT)
-    assert failed(caller, RefusalCode.NO_ENGINE, "not this one")["data"] == "not this one"
+    assert failed(caller, code, "not this one")["data"] == words
 
 
 def test_what_is_wrong_with_how_a_table_is_read_is_said_last() -> None:
