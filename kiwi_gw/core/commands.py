@@ -237,9 +237,11 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Come back with TimerFired after so many seconds, or, if later, when the client takes what waits."""
+    """Come back with TimerFired after so many seconds, or, if later, when the client takes what waits. held:
+    false: whether it takes that or not; what is said then is to be the last."""
 
     seconds: float
+    held: bool = True
 
 
 @dataclass(frozen=True, slots=True)

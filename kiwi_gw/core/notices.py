@@ -190,7 +190,9 @@ class Draining:
 
 @dataclass(frozen=True, slots=True)
 class TimerFired:
-    """What the session asked to be reminded of is due."""
+    """What the session asked to be reminded of is due. held: as in its `SetTimer`."""
+
+    held: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,8 +291,9 @@ class Connection:
                 self.offloads.add(handle, question, self._asked_at, pause=pause)
             case Inspect(handle):
                 self._tell_if(self.access.examine(handle))
-            case SetTimer(seconds):
-                self._context.later(seconds, if_there(self._timer_fired))
+            case SetTimer(seconds, held):
+                fired = self._timer_fired if held else self._time_passed
+                self._context.later(seconds, if_there(fired))
             case WatchSilence(seconds):
                 self.liveness.silence_seconds = seconds
             case Continue(seconds):
@@ -336,6 +337,10 @@ class Connection:
             self._context.later(_AGAIN_SECONDS, if_there(self._timer_fired))
         elif not self.closed:
             self._tell(TimerFired())
+
+    def _time_passed(self) -> None:
+        if not self.closed:
+            self._tell(TimerFired(held=False))
 
     def _continue(self, idle: bool) -> None:
         if self.writer.full and not self.closed:

@@ -3,122 +3,17 @@
 from __future__ import annotations
 
 import json
+import random
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack, suppress
 
 import pytest
 import trio
+from structlog.typing import EventDict
 
-from kiwi_gw.api import (
-    Credential,
-    HeadCredential,
-    Identity,
-    Interceptor,
-    Record,
-    SourceInfo,
-    Token,
-    hookimpl,
-)
-from kiwi_gw.testing import GatewayUnderTest, ScriptedSources, open_gateway
-from tests.edge.test_engine_queries import Engine
-from tests.edge.test_lenses_sql import PATH, Message, hear, kinds, rest, values
-from tests.edge.wire import BINARY, TEXT, Client, Over, connect, frame
-
-CONFIG = """
-plugins: [scripted, mine, engine]
-server: {limits: {compiling_percent: 0, connection_compiling_percent: 0}}
-lenses: {enabled: true, login_timeout_ms: LOGIN}
-sources:
-  - {type: scripted, id: orders, lenses: {topic: Orders}}
-  - {type: scripted, id: secrets}
-tokens:
-  roles:
-    nobody: {sources: [], actions: [subscribe, replay]}
-    listener: {sources: [orders], actions: [subscribe]}
-    historian: {sources: [orders], actions: [replay]}
-    reader: {sources: [orders], actions: [subscribe, replay]}
-  static:
-    - {name: nobody, token: the-token-of-nobody, roles: [nobody]}
-    - {name: listener, token: the-token-of-listener, roles: [listener]}
-    - {name: historian, token: the-token-of-historian, roles: [historian]}
-    - {name: reader, token: the-token-of-reader, roles: [reader]}
-    - {name: guest, token: the-token-of-guest, roles: [reader]}
-    - {name: both, token: the-token-of-both, roles: [listener, historian]}
-"""
-
-RECORDS = "SELECT * FROM Orders"
-COUNT = "SELECT n, count(*) AS m FROM Orders GROUP BY n"
-
-
-@dataclass
-class Mine:
-    """A plugin that masks what guests read of orders, and withholds some of it; and lets in who shows a token
-    that expires. shared: whether all guests have the same interceptor."""
-
-    expires_at: float = 0.0
-    guests: set[str] = field(default_factory=set)
-
-    @hookimpl
-    def authenticate(self, credential: Credential) -> Identity | None:
-        if isinstance(credential, HeadCredential):
-            short = credential.header("authorization") == "Bearer short"
-        else:
-            short = isinstance(credential, Token) and credential.text == "short"
-        return Identity("short", frozenset({"reader"}), expires_at=self.expires_at) if short else None
-
-    @hookimpl
-    def intercept(self, identity: Identity, source: SourceInfo) -> Interceptor | None:
-        if identity.name not in self.guests or source.id != "orders":
-            return None
-        return Interceptor(mask, "mask")
-
-
-def mask(record: Record) -> Record | None:
-    value = record["value"]
-    assert isinstance(value, bytes)
-    if b"withheld" in value:
-        return None
-    return {**record, "value": value.replace(b"secret", b"***")}
-
-
-@dataclass
-class World:
-    gateway: GatewayUnderTest
-    sources: ScriptedSources
-    mine: Mine
-    engine: Engine
-
-    async def executed(self, sql: str, who: str = "reader", **members: object) -> list[Message]:
-        async with self.asking(sql, who, **members) as client:
-            return await rest(client)
-
-    @asynccontextmanager
-    async def asking(self, sql: str, who: str = "reader", **members: object) -> AsyncIterator[Client]:
-        shown = {"token": f"the-token-of-{who}", **members}
-        async with connect(self.gateway, PATH) as client:
-            await client.send(frame(TEXT, json.dumps({"sql": sql, **shown}).encode()))
-            yield client
-
-    async def reload(self, *changes: tuple[str, str]) -> None:
-        text = self.gateway.file.read_text()
-        for before, after in changes:
-            assert before in text
-            text = text.replace(before, after)
-        self.gateway.file.write_text(text)
-        assert await self.gateway.reloader.reload()
-
-
-@asynccontextmanager
-async def world(*guests: str, login_ms: int = 5_000) -> AsyncIterator[World]:
-    scripted, mine, engine = ScriptedSources(replayable=True), Mine(guests=set(guests)), Engine()
-    plugins = {"scripted": scripted, "mine": mine, "engine": engine}
-    config = CONFIG.replace("LOGIN", str(login_ms))
-    with trio.fail_after(30):
-        async with open_gateway(config, plugins=plugins) as gateway:
-            yield World(gateway, scripted, mine, engine)
-
+from tests.edge.lenses_sql_world import COUNT, RECORDS, world
+from tests.edge.test_lenses_sql import PATH, hear, kinds, rest, values
+from tests.edge.wire import BINARY, TEXT, Over, connect, frame
 
 # --- who may what ----------------------------------------------------------------------------------
 
@@ -357,3 +252,85 @@ async def test_a_statement_outlives_the_time_for_its_message() -> None:
             await other.over()
         await there.sources["orders"].publish([b"1"])
         assert values([await hear(client)]) == [1]  # type: ignore[list-item]
+
+
+async def test_who_reads_nothing_gives_its_place_back_when_its_time_is_up() -> None:
+    async with world(queries=1) as there:
+        for _ in range(30):
+            await there.sources["orders"].publish([b'"' + b"x" * 500_000 + b'"'])
+        message = {"token": "the-token-of-reader", "sql": f"SET max.query.time=1s; {RECORDS}", "live": True}
+        async with connect(there.gateway, PATH, receive_buffer=4096) as stalled:
+            await stalled.send(frame(TEXT, json.dumps(message).encode()))
+            there_is_room = "SELECT n FROM Orders WHERE _offset < 0"
+            while kinds(await there.executed(there_is_room)) != ["ERROR"]:
+                pass  # the message has not come yet
+            with trio.fail_after(10):
+                while kinds(await there.executed(there_is_room)) == ["ERROR"]:
+                    pass
+
+
+@pytest.mark.parametrize("token", ["the-token-of-reader", "a-token-that-nobody-has"])
+@pytest.mark.parametrize("sql", [RECORDS, COUNT, "SELECT", 7])
+async def test_tokens_are_in_no_log_and_no_answer(
+    token: str, sql: object, log_lines: list[EventDict], capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with world() as there:
+        message = json.dumps({"token": token, "sql": sql}).encode()
+        for header in ([], [("Authorization", "Bearer the-token-of-guest")]):
+            async with connect(there.gateway, PATH, header) as client:
+                await client.send(frame(TEXT, message))
+                assert token not in json.dumps(await rest(client))
+    assert log_lines, "what is looked at"
+    assert token not in repr(log_lines)
+    assert token not in "".join(capsys.readouterr())
+
+
+async def test_clients_that_come_and_go_while_everything_changes_leave_nothing_behind() -> None:
+    """They vanish at any moment, say too much, or are told that their source is another one."""
+    statements = [
+        RECORDS,
+        COUNT,
+        f"{RECORDS} LIMIT 2",
+        "SELECT n FROM Orders WHERE n > 1",
+        "SELECT * FROM nothing",
+    ]
+    async with world("guest", queries=6) as there:
+
+        async def client(number: int) -> None:
+            chance = random.Random(number)
+            who = chance.choice(["reader", "guest", "listener", "nobody", "stranger"])
+            members = {
+                "sql": chance.choice(statements),
+                "live": chance.random() < 0.7,
+                "stats": chance.choice([0, 250]),
+            }
+            message = frame(TEXT, json.dumps({"token": f"the-token-of-{who}", **members}).encode())
+            async with connect(there.gateway, PATH, receive_buffer=4096 if number % 3 else None) as one:
+                await one.send(message * chance.choice([1, 1, 1, 2]))
+                with suppress(Over):
+                    for _ in range(chance.randrange(6)):
+                        with trio.move_on_after(0.05):
+                            await one.frame()
+
+        async def change() -> None:
+            note = "orders"
+            for turn in range(12):
+                await there.sources["orders"].publish([b'{"n":%d}' % turn, b"{", b'"' + b"x" * 50_000 + b'"'])
+                if turn % 4 == 3:
+                    await there.reload((f"id: {note}", f"id: orders, note: turn{turn}"))
+                    note = f"orders, note: turn{turn}"
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(change)
+            for number in range(60):
+                nursery.start_soon(client, number)
+        with trio.fail_after(5):
+            while True:  # all places are free again
+                async with AsyncExitStack() as stack:
+                    six = [
+                        await stack.enter_async_context(there.asking(RECORDS, live=True)) for _ in range(6)
+                    ]
+                    heard = [await hear(each) for each in six]
+                    if all(isinstance(each, dict) and each["type"] == "METADATA" for each in heard):
+                        break
+        await there.engine.wait_running(0)

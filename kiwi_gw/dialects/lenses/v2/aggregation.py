@@ -8,18 +8,17 @@ be seen.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from kiwi_gw.codes import RefusalCode
-from kiwi_gw.core.commands import Command, LabelLimit, OpenQuery, Reply, SetTimer
+from kiwi_gw.core.commands import Command, LabelLimit, OpenQuery, Reply
 from kiwi_gw.core.notices import Ended, Lagged, LimitReached, Opened, OpenFailed
 from kiwi_gw.dialects.lenses.decoders import decode_of
 from kiwi_gw.dialects.lenses.tables import Tables, unknown_table
 from kiwi_gw.dialects.lenses.v2 import replies
-from kiwi_gw.dialects.lenses.v2.execution import EARLY_SECONDS, HANDLE, LONGEST_TIMER, OVER, Over
+from kiwi_gw.dialects.lenses.v2.execution import HANDLE, OVER, Over, time_left
 from kiwi_gw.dialects.lenses.v2.records import FIELDS, id_of
 from kiwi_gw.dialects.lenses.v2.rows import BEYOND, rows_wire
 from kiwi_gw.dialects.lenses.v2.thresholds import Thresholds
@@ -56,8 +55,6 @@ class Aggregation:
         self._max_event_bytes = max_event_bytes
         self._clock = clock
         self._began = clock()
-        self._ends_at = self._began + thresholds.max_query_time / 1000
-        self._wakes_at = math.inf
         self._query: EngineQuery | None = None
         self._wrong: QueryError | None = None
 
@@ -77,7 +74,7 @@ class Aggregation:
         query = self._query
         assert query is not None  # noqa: S101  see above
         yield OpenQuery(HANDLE, query, self._wire(query.sql), limits={BEYOND: LabelLimit(1)})
-        yield from self._wake()
+        yield time_left(self._thresholds.max_query_time)
 
     def opened(self, notice: Opened) -> Iterator[Command]:
         """Say what its rows have, before the first."""
@@ -108,21 +105,17 @@ class Aggregation:
         return self._lost(notice.dropped)
 
     def timer_fired(self) -> Iterator[Command]:
+        """Do nothing: a timer that was set for something else."""
+        return iter(())
+
+    def time_passed(self) -> Iterator[Command]:
         """Raise Over if its time is up."""
-        now = self._clock()
-        if now < self._wakes_at - EARLY_SECONDS:
-            return  # a timer that was set for something else
-        most, elapsed = self._thresholds.max_query_time, round((now - self._began) * 1000)
+        most, elapsed = self._thresholds.max_query_time, round((self._clock() - self._began) * 1000)
         if elapsed >= most:
             raise Over(replies.terminated("MAX_QUERY_TIME", *self._first, elapsed, most))
-        yield from self._wake()
+        yield time_left(most - elapsed)
 
     # --- inside ----------------------------------------------------------------------------
-
-    def _wake(self) -> Iterator[Command]:
-        now = self._clock()
-        self._wakes_at = min(self._ends_at, now + LONGEST_TIMER)
-        yield SetTimer(self._wakes_at - now)
 
     def _lost(self, rows: int | None) -> list[Reply]:
         return [] if rows == 0 else [replies.lost(*self._first, rows)]

@@ -4,9 +4,11 @@ Theory of operation. What bounds an execution in records and bytes are limits of
 it at exactly the record that reaches them. What bounds it in time is looked at by the clock. Who reads slowly
 is not idle: the timer does not fire while it takes nothing, and the time until then does not count.
 
-Only one timer is of use at a time. Others are about that were set for something later; one of those that
-fires before this one is not looked at. None is set for long, as it cannot be taken back when the execution is
-over.
+What takes longer than it may is over even if its client takes nothing.
+
+Only one timer that looks after the rest is of use at a time. Others are about that were set for something
+later; one of those that fires before this one is not looked at. None is set for long, as it cannot be taken
+back when the execution is over.
 """
 
 from __future__ import annotations
@@ -40,10 +42,10 @@ _GRID_SECONDS: Final = 0.05
 _LATE_SECONDS: Final = 0.5
 """A timer that fires later than so much was held up by the client."""
 
-LONGEST_TIMER: Final = 10.0
+_LONGEST_TIMER: Final = 10.0
 """Seconds for which a timer is set: so long it may outlive what it was set for."""
 
-EARLY_SECONDS: Final = 0.01
+_EARLY_SECONDS: Final = 0.01
 """No clock is so wrong about when a timer was due."""
 
 _STATS_SHARE: Final = 100
@@ -109,6 +111,7 @@ class Execution:
         """Open it."""
         yield self._open
         yield from self._wake()
+        yield time_left(self._thresholds.max_query_time)
 
     # --- what happened in the core ---------------------------------------------------------
 
@@ -168,15 +171,11 @@ class Execution:
     def timer_fired(self) -> Iterator[Command]:
         """Look at what is due. Raises Over."""
         now, due = self._clock(), self._wakes_at
-        if now < due - EARLY_SECONDS:
+        if now < due - _EARLY_SECONDS:
             return
         self._wakes_at, held_up = math.inf, now - due > _LATE_SECONDS
         limits, table = self._thresholds, self._statement.table
-        elapsed = round((now - self._began) * 1000)
-        if elapsed >= limits.max_query_time:
-            most = limits.max_query_time
-            raise Over(*self.stats(), replies.terminated("MAX_QUERY_TIME", table, self._id, elapsed, most))
-        if self._opened is None and elapsed >= limits.offset_timeout:
+        if self._opened is None and round((now - self._began) * 1000) >= limits.offset_timeout:
             words = f"the offsets of `{table}` are not known within {limits.offset_timeout} ms"
             raise Over(replies.error(words))
         scanned = self._counters.count(SCANNED)
@@ -194,11 +193,20 @@ class Execution:
             yield from said
         yield from self._wake()
 
+    def time_passed(self) -> Iterator[Command]:
+        """Look whether it may go on, also where its client takes nothing: else that keeps a place for ever.
+        Raises Over."""
+        most, elapsed = self._thresholds.max_query_time, round((self._clock() - self._began) * 1000)
+        if elapsed >= most:
+            table = self._statement.table
+            raise Over(*self.stats(), replies.terminated("MAX_QUERY_TIME", table, self._id, elapsed, most))
+        yield time_left(most - elapsed)
+
     def _wake(self) -> Iterator[Command]:
         """Have the timer fire when the next thing is due."""
         limits = self._thresholds
         now = self._clock()
-        due = min(self._began + limits.max_query_time / 1000, self._stats_at, now + LONGEST_TIMER)
+        due = min(self._stats_at, now + _LONGEST_TIMER)
         if self._opened is None:
             due = min(due, self._began + limits.offset_timeout / 1000)
         elif not self._asked.live:
@@ -235,6 +243,11 @@ class Execution:
                 )
             )
         ]
+
+
+def time_left(milliseconds: int) -> SetTimer:
+    """Have `time_passed` called when the time is up, or before."""
+    return SetTimer(min(milliseconds / 1000, _LONGEST_TIMER), held=False)
 
 
 def begins_at(statement: Statement) -> Start:

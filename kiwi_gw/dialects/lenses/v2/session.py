@@ -289,8 +289,8 @@ class LensesSqlSession:
                     execution.ended(notice)
                 case Lagged():
                     yield from execution.lagged(notice)
-                case TimerFired():
-                    yield from execution.timer_fired()
+                case TimerFired(held):
+                    yield from execution.timer_fired() if held else execution.time_passed()
         except Over as over:
             yield from self._end(*over.replies)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from kiwi_gw.core.commands import Close, Command, Open, OpenQuery
+from kiwi_gw.core.commands import Close, Command, Open, OpenQuery, SetTimer
 from kiwi_gw.core.encoding import wire as keyed
 from kiwi_gw.core.notices import Notice, OpenFailed, TimerFired
 from kiwi_gw.core.source_hub import SourceHub
@@ -40,7 +41,7 @@ ROWS: Final = EventSchema(())
 
 
 class SqlCaller(Caller):
-    """One connection. executions: those of all; told_late: notices of a connection that was over.
+    """One connection. executions: those of all. deadlines: timers that no client holds up.
 
     It ends as a connection does: behind a close frame nothing is carried out, and its session is told.
     """
@@ -59,6 +60,7 @@ class SqlCaller(Caller):
         self.query: OpenQuery | None = None
         self.rows: SourceHub | None = None
         self.holds_queries = False
+        self.deadlines: list[float] = []
         head = HeadCredential("GET", PATH, "", headers, "10.0.0.1:5000")
         clock = gateway.clock
         self.sql = LensesSqlSession(
@@ -111,6 +113,8 @@ class SqlCaller(Caller):
                 case Close():
                     self.hung_up = command
                     self.end()
+                case SetTimer(seconds, False):
+                    self.deadlines.append(self.gateway.clock() + seconds)
                 case OpenQuery():
                     self.query = command
                     if not self.holds_queries:
@@ -140,10 +144,13 @@ class SqlCaller(Caller):
         """Let so many seconds pass, and have each timer fire when it is due and the client takes any."""
         clock = self.gateway.clock
         until = clock.now + seconds
-        while self.timers and min(self.timers) <= until:
-            at = min(self.timers)
-            self.timers.remove(at)
-            clock.now = max(clock.now, at)
+        while (due := min([*self.timers, *self.deadlines], default=math.inf)) <= until:
+            clock.now = max(clock.now, due)
+            if due in self.deadlines:
+                self.deadlines.remove(due)
+                self.carry_out(self.session.notice(TimerFired(held=False)))
+                continue
+            self.timers.remove(due)
             if not self.writer.writable:
                 self.timers.append(clock.now + FULL_SECONDS)
             else:

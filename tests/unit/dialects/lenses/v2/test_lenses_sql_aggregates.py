@@ -177,7 +177,8 @@ def test_its_time() -> None:
     assert caller.query.query.limits.seconds == 31
     caller.pass_time(29.9)
     assert caller.kinds() == ["METADATA"], "no STATS: nothing here knows what an engine reads"
-    assert len(caller.timers) == 1
+    assert len(caller.deadlines) == 1
+    assert caller.timers == [], "but that for the message, which has fired"
     caller.pass_time(0.2)
     heard = caller.heard()
     reason = data(heard, "SENTINEL")[0]["reason"]
@@ -186,7 +187,7 @@ def test_its_time() -> None:
     assert longest.query is not None
     assert longest.query.query.limits.seconds == 60
     longest.pass_time(200)
-    assert max(longest.timers) <= longest.gateway.clock() + 10
+    assert max(longest.deadlines) <= longest.gateway.clock() + 10
 
 
 def test_a_configuration_that_allows_less() -> None:

@@ -224,6 +224,22 @@ def test_who_takes_nothing_is_not_idle() -> None:
     assert caller.kinds()[-2:] == ["SENTINEL", "END"]
 
 
+@pytest.mark.parametrize("live", [True, False])
+def test_who_takes_nothing_keeps_its_place_no_longer_than_others(live: bool) -> None:
+    gateway = Gateway("cars")
+    gateway.publish("cars", b"1")
+    caller = SqlCaller(gateway)
+    caller.writer.take = lambda size: 0
+    caller.ask("SET max.query.time=90s; SELECT * FROM cars", live=live, stats=250)
+    caller.pass_time(89.9)
+    assert (caller.hung_up, caller.executions.count) == (None, 1)
+    caller.pass_time(0.2)
+    assert (caller.code, caller.executions.count) == (1000, 0)
+    caller.writer.take = lambda size: size
+    caller.writer.drain()
+    assert caller.kinds() == ["METADATA", "STATS", "SENTINEL", "END"]
+
+
 @pytest.mark.parametrize(("asked", "seconds"), [(1, 0.25), (250, 0.25), (1_000, 1.0), (2**53 - 1, 4_000.0)])
 def test_stats_come_as_often_as_was_asked(asked: int, seconds: float) -> None:
     caller = SqlCaller(Gateway("cars"))
@@ -275,6 +291,8 @@ def test_timers_do_not_pile_up(live: bool, stats: int) -> None:
     for _ in range(60):
         caller.pass_time(0.3)
         assert len(caller.timers) <= 4
+        assert len(caller.deadlines) == 1
+        assert max(caller.deadlines) <= gateway.clock() + 10.1
         assert max(caller.timers) <= gateway.clock() + 10.1
     assert len(caller.timers) == 1
     assert caller.code is None
