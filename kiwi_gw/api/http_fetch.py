@@ -162,9 +162,10 @@ async def fetch(request: FetchRequest, name: str) -> FetchAnswer:
         with trio.move_on_after(request.deadline):
             await came.wait()
     finally:
-        if not answers:
-            running.abort()
-    return answers[0] if answers else FetchAnswer(f"no answer within {request.deadline:g} s")
+        answer = answers[0] if answers else None
+        if answer is None:
+            running.abort()  # of which another answer may come
+    return answer or FetchAnswer(f"no answer within {request.deadline:g} s")
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
