@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Hashable, Mapping
 from typing import Final
 
@@ -44,6 +45,8 @@ class DeliveryBounds:
         if self.until is None:
             return stop
         partitions, offsets = entry.batch.partitions, entry.batch.offsets
+        if first < stop and partitions[first:stop].count(partition := partitions[first]) == stop - first:
+            return bisect_left(offsets, self.until.get(partition, 0), first, stop)
         index = first
         while index < stop and offsets[index] < self.until.get(partitions[index], 0):
             index += 1
