@@ -31,7 +31,7 @@ from kiwi_spark.gateway.settings import SparkSettings
 from tests.integration.spark.late_flights import PATIENCE, small
 from tests.topics import Record, Topics
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.extended, pytest.mark.timeout(600)]
 
 COUNT = "SELECT count(t0.value.n) AS n FROM t0"
 ENDLESS = (

@@ -24,6 +24,7 @@ from tests.unit.dialects.lenses.sql.grouped_texts import grouped_texts
 
 pytestmark = [
     pytest.mark.integration,
+    pytest.mark.extended,
     # PySpark leaves the sockets by which it collects to the garbage collector.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

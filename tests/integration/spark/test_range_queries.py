@@ -23,7 +23,7 @@ from kiwi_spark.protocol.range_query import RangeQuery, TopicTable
 from tests.integration.spark.driver_peer import DriverPeer, RowsTalk, runs
 from tests.topics import Record, Topics
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.extended, pytest.mark.timeout(600)]
 
 NOW: Final = time.time_ns() // 1_000_000 - 1_000_000
 CARRIERS: Final = ("AA", "UA", "B6", "DL")
