@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kiwi_gw.core.notices import Unanswered
-from kiwi_gw.dialects.compiling import BUSY, RefusedQueries
-from kiwi_gw.dialects.lenses.queries import ReadStatement, StatementText, check_length
+from kiwi_gw.dialects.lenses.queries import ReadStatement, StatementChecks, StatementText
 from kiwi_gw.query.errors import QueryError
-from kiwi_gw.query.limits import MAX_TEXT
-from kiwi_gw.query.worker_messages import decode_answer_of, question
+from kiwi_gw.query.worker_messages import question
 
 if TYPE_CHECKING:  # parsers and the compiler: a gateway has them warm soon after its start
     from kiwi_gw.dialects.lenses.sql import GroupedStatement, Statement
@@ -24,16 +22,13 @@ if TYPE_CHECKING:  # parsers and the compiler: a gateway has them warm soon afte
 
 @dataclass(frozen=True, slots=True)
 class AnyStatement:
-    """What a worker answers with: a statement of either kind."""
+    """Hold what a worker answers with: a statement of either kind."""
 
     statement: Statement | GroupedStatement
 
 
-def checked_any(text: str, most_bytes: int = MAX_TEXT) -> StatementText:
-    """Look at the length of a text, and whether it was refused lately. Raises QueryError."""
-    check_length(text, most_bytes)
-    _refused.check(text)
-    return StatementText(text)
+_checks: Final = StatementChecks()
+checked_any = _checks.checked
 
 
 def question_any(written: StatementText) -> bytes:
@@ -55,7 +50,7 @@ def parse_any(written: StatementText) -> ReadStatement | GroupedStatement:
         if not statement.plain:
             compile_query(statement.query, ROOTS)
     except QueryError as error:
-        raise _refuse(written, error) from None
+        raise _checks.refuse(written, error) from None
     return ReadStatement(written.text, statement, {}, held=True)
 
 
@@ -63,14 +58,7 @@ def offloaded_any(written: StatementText, answer: bytes | Unanswered) -> ReadSta
     """Take the statement out of what the worker has answered. Raises QueryError, with the position."""
     from kiwi_gw.dialects.lenses.sql import GroupedStatement
 
-    if answer is Unanswered.BUSY:
-        raise QueryError(BUSY)
-    if isinstance(answer, Unanswered):
-        raise _refuse(written, QueryError("the query takes too much time or memory to be read"))
-    try:
-        found, bytecode = decode_answer_of(AnyStatement, answer)
-    except QueryError as error:
-        raise _refuse(written, error) from None
+    found, bytecode = _checks.answered(written, AnyStatement, answer)
     if isinstance(found.statement, GroupedStatement):
         return found.statement
     return ReadStatement(written.text, found.statement, bytecode, held=True)
@@ -86,11 +74,3 @@ def read_and_compile_any(text: str) -> tuple[AnyStatement, Bytecode]:
         check_functions(statement)
         return AnyStatement(statement), {}
     return AnyStatement(statement), {} if statement.plain else compile_bytecode(statement.query, ROOTS)
-
-
-_refused: Final = RefusedQueries()
-"""Beside those of v1, which refuses what is read here."""
-
-
-def _refuse(written: StatementText, error: QueryError) -> QueryError:
-    return _refused.remember(written.text, len(written.text), error)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.core.notices import Unanswered
@@ -26,6 +26,8 @@ from kiwi_gw.query.worker_messages import decode_answer_of, is_small, question
 if TYPE_CHECKING:  # parsers and the compiler: a gateway has them warm soon after its start
     from kiwi_gw.dialects.lenses.sql import Statement
     from kiwi_gw.query.compiler import Bytecode, CompiledQuery
+
+T = TypeVar("T")
 
 MakeRecords = Callable[["Statement", "Applied"], WireFormat]
 """Makes the wire format of what a statement gives of a source."""
@@ -96,17 +98,41 @@ class Applied:
     chosen: bool
 
 
-def checked(text: str, most_bytes: int = MAX_TEXT) -> StatementText:
-    """Look at the length of a text, and whether it was refused lately. Raises QueryError."""
-    check_length(text, most_bytes)
-    _refused.check(text)
-    return StatementText(text)
+class StatementChecks:
+    """What a protocol does with texts before and behind their reading. Each has its own: one reads what
+    another refuses."""
+
+    def __init__(self) -> None:
+        self._refused = RefusedQueries()
+
+    def checked(self, text: str, most_bytes: int = MAX_TEXT) -> StatementText:
+        """Look at the length of a text, and whether it was refused lately. Raises QueryError."""
+        if len(text) > most_bytes or len(text.encode("utf-8", "surrogatepass")) > most_bytes:
+            raise QueryError(f"the query is longer than {most_bytes} bytes")
+        self._refused.check(text)
+        return StatementText(text)
+
+    def refuse(self, written: StatementText, error: QueryError) -> QueryError:
+        """Remember what is wrong with a text, and return it to be raised."""
+        return self._refused.remember(written.text, len(written.text), error)
+
+    def answered(
+        self, written: StatementText, kind: type[T], answer: bytes | Unanswered
+    ) -> tuple[T, Bytecode]:
+        """Take what a worker has made of a text out of its answer. Raises QueryError, with the position."""
+        if answer is Unanswered.BUSY:
+            raise QueryError(BUSY)
+        if isinstance(answer, Unanswered):
+            words = "the query takes too much time or memory to be read"
+            raise self.refuse(written, QueryError(words))
+        try:
+            return decode_answer_of(kind, answer)
+        except QueryError as error:
+            raise self.refuse(written, error) from None
 
 
-def check_length(text: str, most_bytes: int) -> None:
-    """Raise QueryError for a text that is too long to be read."""
-    if len(text) > most_bytes or len(text.encode("utf-8", "surrogatepass")) > most_bytes:
-        raise QueryError(f"the query is longer than {most_bytes} bytes")
+_checks: Final = StatementChecks()
+checked = _checks.checked
 
 
 def parse(written: StatementText) -> ReadStatement:
@@ -120,7 +146,7 @@ def parse(written: StatementText) -> ReadStatement:
         if not statement.plain:
             compile_query(statement.query, ROOTS)
     except QueryError as error:
-        raise _refuse(written, error) from None
+        raise _checks.refuse(written, error) from None
     return ReadStatement(written.text, statement, {})
 
 
@@ -128,14 +154,7 @@ def offloaded(written: StatementText, answer: bytes | Unanswered) -> ReadStateme
     """Take the statement out of what the worker has answered. Raises QueryError, with the position."""
     from kiwi_gw.dialects.lenses.sql import Statement
 
-    if answer is Unanswered.BUSY:
-        raise QueryError(BUSY)
-    if isinstance(answer, Unanswered):
-        raise _refuse(written, QueryError("the query takes too much time or memory to be read"))
-    try:
-        statement, bytecode = decode_answer_of(Statement, answer)
-    except QueryError as error:
-        raise _refuse(written, error) from None
+    statement, bytecode = _checks.answered(written, Statement, answer)
     return ReadStatement(written.text, statement, bytecode)
 
 
@@ -146,13 +165,6 @@ def read_and_compile(text: str) -> tuple[Statement, Bytecode]:
 
     statement = read(text)
     return statement, {} if statement.plain else compile_bytecode(statement.query, ROOTS)
-
-
-_refused: Final = RefusedQueries()
-
-
-def _refuse(written: StatementText, error: QueryError) -> QueryError:
-    return _refused.remember(written.text, len(written.text), error)
 
 
 def applied(statement: Statement, bytecode: Bytecode, info: SourceInfo) -> Applied:

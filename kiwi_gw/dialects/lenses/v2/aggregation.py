@@ -9,7 +9,6 @@ be seen.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from kiwi_gw.codes import RefusalCode
@@ -73,7 +72,7 @@ class Aggregation:
         """Have it run, once it is prepared."""
         query = self._query
         assert query is not None  # noqa: S101  see above
-        yield OpenQuery(HANDLE, query, self._wire(query.sql), limits={BEYOND: LabelLimit(1)})
+        yield OpenQuery(HANDLE, query, self._wire, limits={BEYOND: LabelLimit(1)})
         yield time_left(self._thresholds.max_query_time)
 
     def opened(self, notice: Opened) -> Iterator[Command]:
@@ -143,17 +142,13 @@ class Aggregation:
             self._wrong = self._wrong or error
         return queried_table(table, source_id, decode)
 
-    def _wire(self, sql: str) -> Callable[[SourceInfo], WireFormat]:
-        def make(info: SourceInfo) -> WireFormat:
-            from kiwi_gw.dialects.lenses.sql import MAX_ROWS
+    def _wire(self, info: SourceInfo) -> WireFormat:
+        from kiwi_gw.dialects.lenses.sql import MAX_ROWS
 
-            if self._wrong is not None:
-                raise SubscribeRefused(RefusalCode.QUERY, str(self._wrong))
-            iso = self._thresholds.format_timestamp
-            made = rows_wire(sql, self._whole, iso, MAX_ROWS, self._max_event_bytes)
-            return replace(made, key=(made.key, id(self)))  # nobody else has this result
-
-        return make
+        if self._wrong is not None:
+            raise SubscribeRefused(RefusalCode.QUERY, str(self._wrong))
+        iso = self._thresholds.format_timestamp
+        return rows_wire(self._whole, iso, MAX_ROWS, self._max_event_bytes)
 
     def _unknown(self) -> str:
         """Name the table that cannot be read; where there are several, all of them."""

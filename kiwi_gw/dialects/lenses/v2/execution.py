@@ -22,10 +22,11 @@ from uuid import uuid4
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.core.commands import Command, Open, Reply, SetTimer
 from kiwi_gw.core.notices import Ended, Lagged, LimitReached, Opened, OpenFailed
+from kiwi_gw.dialects.lenses.decoders import decode_of
 from kiwi_gw.dialects.lenses.tables import unknown_table
 from kiwi_gw.dialects.lenses.v2 import replies
 from kiwi_gw.dialects.lenses.v2.messages import StatsData
-from kiwi_gw.dialects.lenses.v2.records import BAD, BYTES, FIELDS, RESULTS, SCANNED, id_of
+from kiwi_gw.dialects.lenses.v2.records import BAD, BYTES, RESULTS, SCANNED, fields_of, id_of
 from kiwi_gw.dialects.lenses.v2.statistics import Counters, PartitionTally
 from kiwi_gw.dialects.lenses.v2.thresholds import Thresholds
 from kiwi_gw.model import AtOffset, AtTime, CloseReason, Start, StartAt, Until, UntilOffset
@@ -96,16 +97,11 @@ class Execution:
         self._clock = clock
         self._number = str(uuid4())
         self._began, self._began_wall = clock(), wall()
-        self._fields: tuple[str, ...] = FIELDS
         self._opened: Opened | None = None
         self._scanned, self._moved_at = 0, self._began
         self._stats_at = math.inf
         self._lost = 0
         self._wakes_at = math.inf
-
-    def written(self, fields: tuple[str, ...]) -> None:
-        """Note what the metadata of its records has."""
-        self._fields = fields
 
     def begin(self) -> Iterator[Command]:
         """Open it."""
@@ -122,7 +118,7 @@ class Execution:
             self._tally.opened(notice.begin, notice.until)
         if self._asked.stats_ms:
             self._stats_at = self._moved_at + self._asked.stats_ms / 1000
-        yield replies.metadata(self._fields)
+        yield replies.metadata(fields_of(decode_of(self._statement, notice.source.decode)))
         yield from self._wake()
 
     def failed(self, notice: OpenFailed) -> Iterator[Command]:

@@ -43,11 +43,11 @@ class _Whole(Struct):
 _read_whole = msgspec.json.Decoder(_Whole).decode
 
 
-def rows_wire(query: str, whole: bool, iso: bool, most_rows: int, max_event_bytes: int) -> WireFormat:
-    """Make the wire format of a result. query: tells it from others. whole: its rows are records. iso:
-    whether times of those are text. most_rows: those beyond yield nothing, and are counted."""
-    key = f"lenses rows {(query, whole, iso, most_rows, max_event_bytes)!r}"
-    return WireFormat(key, RowFrames(whole, iso, most_rows, max_event_bytes), chosen=True)
+def rows_wire(whole: bool, iso: bool, most_rows: int, max_event_bytes: int) -> WireFormat:
+    """Make the wire format of a result, which nobody else has: its key is equal to no other. whole: its rows
+    are records. iso: whether times of those are text. most_rows: those beyond yield nothing, and are
+    counted."""
+    return WireFormat(object(), RowFrames(whole, iso, most_rows, max_event_bytes), chosen=True)
 
 
 class RowFrames:

@@ -58,7 +58,7 @@ from kiwi_gw.dialects.lenses.v2.aggregation import Aggregation
 from kiwi_gw.dialects.lenses.v2.execution import HANDLE, Asked, Execution, Over, begins_at, ends_at
 from kiwi_gw.dialects.lenses.v2.executions import Executions, client_of
 from kiwi_gw.dialects.lenses.v2.messages import LEAST_STATS_MS, Execute
-from kiwi_gw.dialects.lenses.v2.records import RecordForm, fields_of, records_wire
+from kiwi_gw.dialects.lenses.v2.records import RecordForm, records_wire
 from kiwi_gw.dialects.lenses.v2.statistics import Counters, PartitionTally
 from kiwi_gw.dialects.lenses.v2.thresholds import Thresholds, thresholds_of
 from kiwi_gw.model import HeadCredential, Identity, Refusal, Token, WireFormat
@@ -269,8 +269,6 @@ class LensesSqlSession:
         check_table(applied.source, statement.table)
         form = RecordForm(statement.table, thresholds.format_timestamp, thresholds.show_bad_records)
         projects = statement.query.select is not None
-        if isinstance(self._execution, Execution):
-            self._execution.written(fields_of(applied.source.decode))
         return records_wire(form, projects, applied, self._max_event_bytes)
 
     def _executed(self, notice: Notice) -> Iterator[Command]:
@@ -298,10 +296,9 @@ class LensesSqlSession:
 
     def _going(self, retry_after_ms: int) -> Iterator[Command]:
         """The gateway closes the connection behind what is said here."""
-        said = replies.error(f"the gateway is restarted; come back in {retry_after_ms} ms")
-        for command in self._end(said):
-            if not isinstance(command, Close):
-                yield command
+        self._leave()
+        yield replies.error(f"the gateway is restarted; come back in {retry_after_ms} ms")
+        yield replies.end()
 
     def _end(self, *said: Reply, code: int = CloseCode.NORMAL) -> Iterator[Command]:
         self._leave()
