@@ -15,6 +15,7 @@ from websockets.sync.client import connect as websocket
 
 from kiwi_demo.broker import Broker
 from tests.integration.gateway import gateway, kafka_config
+from tests.integration.kafka.test_replay import SOON_COMPACTED
 from tests.integration.kafka.test_replay import compacting_broker as compacting_broker
 from tests.integration.test_node import node
 from tests.topics import Record, Topics
@@ -130,14 +131,7 @@ async def test_holes_that_compaction_left(
     compacting_broker: Broker, new_topic: NewTopic, tmp_path: Path
 ) -> None:
     topics = Topics(compacting_broker.bootstrap)
-    rules = {
-        "cleanup.policy": "compact",
-        "segment.bytes": "1048576",
-        "segment.ms": "100",
-        "min.cleanable.dirty.ratio": "0.01",
-        "delete.retention.ms": "0",
-    }
-    name = await topics.create(new_topic(), 1, rules)
+    name = await topics.create(new_topic(), 1, SOON_COMPACTED)
     async with gateway(tmp_path, config(compacting_broker, name)) as running:
         turn = 0
         with trio.fail_after(60):

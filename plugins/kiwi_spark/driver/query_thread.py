@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import structs
-from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession, is_remote
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -27,6 +26,7 @@ from kiwi_spark.driver.last_rows import Places, as_text, folder_of, read_places
 from kiwi_spark.driver.progress import follow, follow_remote
 from kiwi_spark.driver.query_plan import BuiltQuery, build
 from kiwi_spark.driver.real_time import RealTimePlaces, why_batches
+from kiwi_spark.driver.run_thread import RunThread
 from kiwi_spark.driver.session import Engine
 from kiwi_spark.driver.topic_offsets import TopicOffsets, beginnings, look, starting_offsets
 from kiwi_spark.driver.topic_sink import SLACK_MS, TopicSink, find_begun_batch
@@ -53,7 +53,7 @@ class Prepared:
     bad: dict[str, BadRecordCounter]
 
 
-class QueryThread:
+class QueryThread(RunThread):
     """One run of a query, with a thread of its own. `send` is called from several threads."""
 
     def __init__(
@@ -66,66 +66,15 @@ class QueryThread:
         send: Callable[[Message], None],
     ) -> None:
         """connect: opens the connection for the rows of a run."""
-        self.number = number
+        super().__init__(number, query.source, send, lambda: places.give_back(number))
         self._query = query
         self._engine = engine
         self._connect = connect
         self._places = places
-        self._send = send
-        self._lock = threading.Lock()
-        self._stopping = False
-        self._link: RowsLink | TopicLink | None = None
         self._sink: TopicSink | None = None
-        self._running: StreamingQuery | None = None
-        self._computing: SparkContext | None = None
-        self._group = f"run {number}"
         self._members = ""
-        self._thread = threading.Thread(target=self._work, name=f"query {query.source}", daemon=True)
-
-    def start(self) -> None:
-        """Begin. QueryStarted and QueryEnded, or QueryEnded alone, are sent."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop; returns when it is over, and QueryEnded was sent. From any thread, any number of times."""
-        with self._lock:
-            self._stopping = True
-            link, running, computing = self._link, self._running, self._computing
-        if link is not None:
-            link.close()  # first: the query may be waiting for the gateway
-        if running is not None:
-            self._ask_to_stop(running)
-        if computing is not None:  # a result of tables: it may take an hour
-            java: Any = computing._jsc
-            java.sc().cancelJobGroupAndFutureJobs(self._group)
-        self._thread.join()
-
-    def _ask_to_stop(self, running: StreamingQuery) -> None:
-        try:
-            running.stop()
-        except Exception as error:  # noqa: BLE001  (it ends all the same; what it died of no longer matters)
-            print(f"{self._query.source}: while it was stopped: {error}", flush=True)
-
-    def _is_stopping(self) -> bool:
-        with self._lock:
-            return self._stopping
-
-    def _work(self) -> None:
-        ended: QueryEnded | None = QueryEnded(run=self.number)
-        try:
-            self._run()
-        except Exception as error:  # noqa: BLE001  (every error of a query is sent to the gateway)
-            if not self._is_stopping():
-                ended = self._why(error)
-        finally:
-            if self._link is not None:
-                self._link.close()
-            self._places.give_back(self.number)
-            if ended is not None:
-                self._send(ended)
 
     def _why(self, error: Exception) -> QueryEnded | None:
-        """Return what the gateway is sent of an error. None: it will find the whole driver gone."""
         failure = self._sink.failure if self._sink is not None else None
         if isinstance(self._link, TopicLink):
             failure = self._link.failure()

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-import threading
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from kiwi_spark.driver import jvm
 from kiwi_spark.driver.error_classification import QueryError
@@ -20,17 +17,17 @@ from kiwi_spark.driver.range_errors import classify_range_error
 from kiwi_spark.driver.range_inputs import TopicRange, fix_range, records, table_frame
 from kiwi_spark.driver.range_schemas import kinds_of
 from kiwi_spark.driver.range_stream import scratch_folder, streamed
+from kiwi_spark.driver.run_thread import RunThread
 from kiwi_spark.driver.session import Engine, LocalEngine
 from kiwi_spark.protocol.messages import Message, QueryEnded, QueryStarted
 from kiwi_spark.protocol.range_query import RangeQuery
 
-_AGAIN_SECONDS: Final = 0.1
 _RELATION: Final = re.compile(r"'Unresolved(?:Relation|TableValuedFunction) \[([^\]]*)\]")
 _NAMED: Final = re.compile(r"\bCTE \[([^\]]*)\]")
 
 
-class RangeThread:
-    """One run of a query. `send` is called from several threads."""
+class RangeThread(RunThread):
+    """Run one query over ranges."""
 
     def __init__(
         self,
@@ -41,66 +38,12 @@ class RangeThread:
         send: Callable[[Message], None],
     ) -> None:
         """connect: opens the connection for the rows of a run."""
-        self.number = number
+        super().__init__(number, query.source, send)
         self._query = query
         self._engine = engine
         self._connect = connect
-        self._send = send
-        self._lock = threading.Lock()
-        self._stopping = False
-        self._link: RowsLink | None = None
-        self._context: SparkContext | None = None
-        self._running: StreamingQuery | None = None
-        self._group = f"run {number}"
-        self._thread = threading.Thread(target=self._work, name=f"ranges {query.source}", daemon=True)
-
-    def start(self) -> None:
-        """Begin. QueryStarted and QueryEnded, or QueryEnded alone, are sent."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop; returns when it is over, and QueryEnded was sent. From any thread, any number of times."""
-        with self._lock:
-            self._stopping = True
-            link, context, running = self._link, self._context, self._running
-        if link is not None:
-            link.close()  # first: it may be waiting for the gateway
-        if running is not None:
-            self._ask_to_stop(running)
-        if context is not None:
-            java: Any = context._jsc
-            while self._thread.is_alive():
-                # Again and again: Spark runs parts of a query to plan the others, and begins some of those
-                # also in a group that was cancelled.
-                java.sc().cancelJobGroupAndFutureJobs(self._group)
-                self._thread.join(_AGAIN_SECONDS)
-        self._thread.join()
-
-    def _ask_to_stop(self, running: StreamingQuery) -> None:
-        try:
-            running.stop()
-        except Exception as error:  # noqa: BLE001  (it ends all the same; what it died of no longer matters)
-            print(f"{self._query.source}: while it was stopped: {error}", flush=True)
-
-    def _is_stopping(self) -> bool:
-        with self._lock:
-            return self._stopping
-
-    def _work(self) -> None:
-        ended: QueryEnded | None = QueryEnded(run=self.number)
-        try:
-            self._run()
-        except Exception as error:  # noqa: BLE001  (every error of a query is sent to the gateway)
-            if not self._is_stopping():
-                ended = self._why(error)
-        finally:
-            if self._link is not None:
-                self._link.close()
-            if ended is not None:
-                self._send(ended)
 
     def _why(self, error: Exception) -> QueryEnded | None:
-        """Return what the gateway is sent of an error. None: it will find the whole driver gone."""
         if jvm.is_why(error):
             return None
         error_kind, message = classify_range_error(error, self._query)
@@ -114,9 +57,9 @@ class RangeThread:
             with self._lock:
                 if self._stopping:
                     return
-                self._context = spark.sparkContext
-            self._context.setJobGroup(self._group, self._query.source)
-            with scheduler_pool(self._context):
+                context = self._computing = spark.sparkContext
+            context.setJobGroup(self._group, self._query.source)
+            with scheduler_pool(context):
                 check_sql(spark, self._query)
                 ranges = self._ranges(spark)
                 rows, stream = self._frames(spark, ranges, cores)
@@ -158,12 +101,13 @@ class RangeThread:
         known_as = str(uuid.uuid4())
         self._send(QueryStarted(run=self.number, query=known_as, next_batch=0))
         options = {**link.options(self._query.result_bytes), "query": known_as}
-        if stream is None or not self._brought_as_stream(spark, stream, options):
+        if stream is None or not self._brought_as_stream(spark, stream, link, options):
             rows.write.format(SINK).options(**options).mode("append").save()
 
-    def _brought_as_stream(self, spark: SparkSession, stream: DataFrame, options: Mapping[str, str]) -> bool:
+    def _brought_as_stream(
+        self, spark: SparkSession, stream: DataFrame, link: RowsLink, options: Mapping[str, str]
+    ) -> bool:
         """Run the rows as a stream, to its end. Return whether Spark has done so; if not, none were sent."""
-        assert self._link is not None  # noqa: S101  it was opened for them
         try:
             with scratch_folder(spark, self._query, distributed=self._engine.distributed) as folder:
                 writer = stream.writeStream.format(SINK).options(**options).outputMode("update")
@@ -175,7 +119,7 @@ class RangeThread:
                 running.awaitTermination()
         except Exception as error:
             error_kind, _ = classify_range_error(error, self._query)
-            if error_kind == "query" and not self._is_stopping() and self._link.rows == 0:
+            if error_kind == "query" and not self._is_stopping() and link.rows == 0:
                 print(f"{self._query.source}: not as a stream: {error}", flush=True)
                 return False
             raise

@@ -133,6 +133,16 @@ async def test_where_nothing_is_kept(broker: Broker, topics: Topics, new_topic: 
         assert await kafka.lookup.end_if_empty(TopicPartition(name, 0), end) == end
 
 
+SOON_COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "1048576",
+    "segment.ms": "100",
+    "min.cleanable.dirty.ratio": "0.01",
+    "delete.retention.ms": "0",
+}
+"""Settings of a topic that `compacting_broker` compacts while a test waits."""
+
+
 @pytest.fixture
 async def compacting_broker(tmp_path: Path) -> AsyncIterator[Broker]:
     quick = {"log.cleaner.backoff.ms": "100", "log.segment.delete.delay.ms": "100"}
@@ -144,14 +154,7 @@ async def compacting_broker(tmp_path: Path) -> AsyncIterator[Broker]:
 @pytest.mark.extended
 async def test_holes_that_compaction_left(compacting_broker: Broker, new_topic: NewTopic) -> None:
     topics = Topics(compacting_broker.bootstrap)
-    rules = {
-        "cleanup.policy": "compact",
-        "segment.bytes": "1048576",
-        "segment.ms": "100",
-        "min.cleanable.dirty.ratio": "0.01",
-        "delete.retention.ms": "0",
-    }
-    name = await topics.create(new_topic(), 1, rules)
+    name = await topics.create(new_topic(), 1, SOON_COMPACTED)
     async with source_on(compacting_broker, name) as running:
         for turn in range(40):
             records = [Record(b"%d" % turn, key=b"%d" % n) for n in range(50)]

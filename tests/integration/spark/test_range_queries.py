@@ -361,7 +361,7 @@ async def test_what_comes_later_does_not_count(
     [
         f"{BY_CARRIER} LIMIT 10001",
         "SELECT t0.value.carrier AS carrier, avg(t0.value.delay) AS n, approx_count_distinct(t0.key) AS k, "
-        "min_by(t0.value.n, t0.offset) AS f FROM t0 GROUP BY t0.value.carrier",
+        "min_by(t0.value.delay, t0.value.n) AS f FROM t0 GROUP BY t0.value.carrier",
         "SELECT DISTINCT t0.value.carrier AS carrier FROM t0",
     ],
 )
