@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import gc
-import time
 import tracemalloc
 from pathlib import Path
 from typing import Final
 
 from tests.fuzz.targets import Target, forget
+from tests.processor import least
 
 CORPUS: Final = Path(__file__).parent / "corpus"
-
-
-def seconds(target: Target, data: bytes, tries: int = 10) -> float:
-    """The least of several tries: what else the machine does costs no message more than it must."""
-    taken = []
-    for _ in range(tries):
-        before = time.thread_time()
-        target.read(data)
-        taken.append(time.thread_time() - before)
-        if taken[-1] <= target.seconds / 2:
-            break
-    return min(taken)
 
 
 def kept(target: Target, data: bytes) -> int:
@@ -42,7 +30,7 @@ def kept(target: Target, data: bytes) -> int:
 
 def wrong(target: Target, data: bytes) -> str:
     """What the message costs too much of; empty: nothing."""
-    taken = seconds(target, data)
+    taken = least(lambda: target.read(data))
     if taken > target.seconds:
         return f"{taken * 1000:.1f} ms of the processor"
     held = kept(target, data)

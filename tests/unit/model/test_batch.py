@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -15,6 +14,7 @@ from kiwi_gw.core.window import MemoryBudget, WindowEntry
 from kiwi_gw.dialects.kiwi.results import kiwi_wire
 from kiwi_gw.model import PIECE_BYTES, PIECE_EVENTS, Batch, Gap, Interceptor, SourceInfo, batch_pieces
 from kiwi_kafka.event_schema import event_schema
+from tests.processor import least
 from tests.unit.core.fakes import transform
 
 TURN = 0.005
@@ -89,15 +89,4 @@ def test_a_piece_is_encoded_in_less_than_a_turn(name: str, intercepted: bool) ->
         [transform(Interceptor(lambda record: {**record, "key": None}))] if intercepted else (),
     )
     memo = EncodingMemo(1 << 26, MemoryBudget(1 << 30))
-    assert best_of(5, lambda: memo.encoded(WindowEntry(whole, 0), item)) < TURN
-
-
-def best_of(times: int, work: Callable[[], object]) -> float:
-    """Return the least seconds of the processor. What it takes it takes every time; what more it took was
-    chance."""
-    taken = []
-    for _ in range(times):
-        began = time.thread_time()
-        work()
-        taken.append(time.thread_time() - began)
-    return min(taken)
+    assert least(lambda: memo.encoded(WindowEntry(whole, 0), item)) < TURN

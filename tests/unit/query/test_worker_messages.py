@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 
 import pytest
@@ -23,6 +22,7 @@ from kiwi_gw.query.worker_messages import (
     sql_question,
 )
 from tests.fuzz.targets import forget
+from tests.processor import least
 
 COLUMNS: dict[str, list[Value]] = {
     "key": ["a1", "b22", None],
@@ -123,14 +123,13 @@ DEAREST = (
 @pytest.mark.parametrize("term", DEAREST)
 @pytest.mark.parametrize("joint", [" OR ", " AND "])
 def test_a_query_that_the_loop_reads_itself_takes_it_less_than_a_turn(term: str, joint: str) -> None:
-    """5 ms, of 183 forms of both languages, on the machine it was chosen on; twice that for slower ones."""
+    """5 ms, of 183 forms of both languages, on the machine it was chosen on; twice that is allowed."""
     many = next(n for n in range(1, 80) if not is_small(joint.join(term.format(i) for i in range(n + 1))))
     text = joint.join(term.format(i) for i in range(many))
-    taken = []
-    for _ in range(5):
+
+    def read() -> None:
         forget()
-        began = time.thread_time()
         with suppress(QueryError):
             compile_sql(sql.read(text, None))
-        taken.append(time.thread_time() - began)
-    assert min(taken) < 0.010
+
+    assert least(read) < 0.010

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -22,6 +21,7 @@ from kiwi_gw.dialects.kiwi.results import Envelope
 from kiwi_gw.model import ANONYMOUS, CloseReason, EventSchema, Mode, OverflowPolicy, SourceInfo
 from tests.effort import examples
 from tests.heads import HEAD
+from tests.processor import least
 from tests.transcripts.recorded import texts
 from tests.unit.dialects.frames import anything, frames
 
@@ -119,13 +119,8 @@ def test_whatever_a_client_sends_is_answered(messages: list[str | bytes], envelo
     ids=range(27),
 )
 def test_a_bomb_is_answered_within_ten_milliseconds(message: str) -> None:
-    taken = []
-    for _ in range(5):  # the least of them: others use this processor, too
-        client = session()
-        began = time.thread_time()
-        commands = list(client.receive(message, now=1.0))
-        taken.append(time.thread_time() - began)
-    assert min(taken) < 0.010
+    assert least(lambda: list(session().receive(message, now=1.0))) < 0.010
+    commands = list(session().receive(message, now=1.0))
     assert len(commands) == 1
     # Replies wait in memory for slow readers.
     assert not isinstance(commands[0], Reply) or len(commands[0].frame) < 1_024

@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from kiwi_gw.dialects.lenses.any_queries import checked_any, parse_any, read_and_compile_any
 from kiwi_gw.dialects.lenses.sql import written
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.limits import MAX_TEXT
+from tests.processor import least
 
 
 @pytest.mark.parametrize(
@@ -147,14 +146,11 @@ HOSTILE = {
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_deep_or_huge_sql_is_refused_soon(text: str) -> None:
-    def seconds() -> float:
-        began = time.thread_time()
+    def refused() -> None:
         with pytest.raises(QueryError):
             read_and_compile_any(text)
-        return time.thread_time() - began
 
-    # 5 ms are promised; a loaded machine, and one that watches coverage, gets more.
-    assert min(seconds() for _ in range(5)) < 0.02
+    assert least(refused) < 0.02  # 5 ms are promised: coverage, which is watched here, takes more
 
 
 def test_what_was_refused_is_refused_again_and_not_by_v1() -> None:

@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from kiwi_gw.dialects.lenses.sql import read
 from kiwi_gw.dialects.lenses.sql.names import MORE_THAN_ONE
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.limits import MAX_TEXT
+from tests.processor import least
 
 
 @pytest.mark.parametrize(
@@ -97,11 +96,8 @@ HOSTILE = {
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_deep_or_huge_sql_is_refused_soon(text: str) -> None:
-    def seconds() -> float:
-        began = time.thread_time()
+    def refused() -> None:
         with pytest.raises(QueryError):
             read(text)
-        return time.thread_time() - began
 
-    # 5 ms are promised; a loaded machine, and one that watches coverage, gets more.
-    assert min(seconds() for _ in range(5)) < 0.02
+    assert least(refused) < 0.02  # 5 ms are promised: coverage, which is watched here, takes more
