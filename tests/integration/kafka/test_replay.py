@@ -151,32 +151,37 @@ async def compacting_broker(tmp_path: Path) -> AsyncIterator[Broker]:
         yield broker
 
 
-@pytest.mark.extended
-async def test_holes_that_compaction_left(compacting_broker: Broker, new_topic: NewTopic) -> None:
-    topics = Topics(compacting_broker.bootstrap)
-    name = await topics.create(new_topic(), 1, SOON_COMPACTED)
-    async with source_on(compacting_broker, name) as running:
+async def compacted(broker: Broker, name: str) -> list[int]:
+    """Make a topic, write 2,000 records with 50 keys to it, slowly enough for segments to end, and wait until
+    half of them are gone. Returns the offsets of those that were there then."""
+    topics = Topics(broker.bootstrap)
+    await topics.create(name, 1, SOON_COMPACTED)
+    async with source_on(broker, name) as running:
         for turn in range(40):
-            records = [Record(b"%d" % turn, key=b"%d" % n) for n in range(50)]
-            await topics.produce(name, records)
+            await topics.produce(name, [Record(b"%d" % turn, key=b"%d" % n) for n in range(50)])
             await trio.sleep(0.1)
-        end = 2_000
 
         async def offsets() -> list[int]:
             async with running.source.read_from({0: 0}) as reader:
                 taken = Taken({0: 0})
                 with trio.fail_after(10):
-                    await taken.read_to(reader, {0: end})
-                assert taken.positions == {0: end}
+                    await taken.read_to(reader, {0: 2_000})
+                assert taken.positions == {0: 2_000}
                 assert not taken.gaps
             return taken.offsets[0]
 
         with trio.fail_after(40):
             while len(kept := await offsets()) > 1_000:  # noqa: ASYNC110  (the cleaner tells nobody)
                 await trio.sleep(0.5)
-        # The newest of every key is there, and what is there is in order.
-        assert kept[-50:] == list(range(1_950, 2_000))
-        assert kept == sorted(set(kept))
+    return kept
+
+
+@pytest.mark.extended
+async def test_holes_that_compaction_left(compacting_broker: Broker, new_topic: NewTopic) -> None:
+    kept = await compacted(compacting_broker, new_topic())
+    # The newest of every key is there, and what is there is in order.
+    assert kept[-50:] == list(range(1_950, 2_000))
+    assert kept == sorted(set(kept))
 
 
 async def test_deleted_under_a_reader(broker: Broker, topics: Topics, new_topic: NewTopic) -> None:
