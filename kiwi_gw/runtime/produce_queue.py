@@ -1,7 +1,8 @@
 """Records that clients write to one source, on their way to it.
 
-What comes while the source writes is what it gets next: there is no linger, and no more than one call at a
-time. Connections are taken in turn. Every record is answered in time, even by a source that hangs.
+What comes while the source writes is what it gets next, and there is no more than one call at a time. Who
+sends one record and waits for it never waits longer: only behind a call with many records others gather for a
+moment. Connections are taken in turn. Every record is answered in time, even by a source that hangs.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ MOST_BYTES: Final = 16 << 20
 """Records of one source that are not answered."""
 _AT_ONCE, _AT_ONCE_BYTES = 4_096, 2 << 20
 """Records that are handed over together: who publishes little waits for no more than that of others."""
+_MANY: Final = 8
+_GATHER_SECONDS: Final = 0.002
+"""How long records gather behind a call that had so many: who sends without end would have a call made for
+each of its packets, which everybody pays for."""
 _LEAST_SECONDS: Final = 0.5
 """With less than that left a record is not handed over: it would be in doubt for no good reason."""
 _GRACE_SECONDS: Final = 0.25
@@ -108,12 +113,14 @@ class ProduceQueue:
     async def _run(self) -> None:
         try:
             while self._waiting:
-                # What comes in the same round of the event loop goes together.
-                await trio.lowlevel.checkpoint()
                 tickets, late = self._gather()
                 await self._answer(late)
                 await self._hand_over(list(tickets))
                 await self._answer(tickets)
+                if len(tickets) >= _MANY:
+                    await trio.sleep(_GATHER_SECONDS)
+                else:  # what comes in the same round of the event loop goes together
+                    await trio.lowlevel.checkpoint()
         finally:
             self._running = False
 
