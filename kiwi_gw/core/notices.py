@@ -189,6 +189,13 @@ class Draining:
 
 
 @dataclass(frozen=True, slots=True)
+class Dismissed:
+    """The gateway closes this connection, behind what is replied to this. message: why, for the client."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class TimerFired:
     """What the session asked to be reminded of is due. held: as in its `SetTimer`."""
 
@@ -235,6 +242,7 @@ Notice = (
     | CredentialsExpiring
     | SourceAppeared
     | Draining
+    | Dismissed
     | TimerFired
     | Silent
     | Continued

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine, Sequence
 
-from kiwi_gw.codes import NOTHING_SHOWN, RefusalCode
+from kiwi_gw.codes import NOTHING_SHOWN
 from kiwi_gw.edge.admission import Admission, CountedConnection, RejectedError, Rejection, rejection
 from kiwi_gw.edge.caller_checks import check_caller, check_host, check_origin
 from kiwi_gw.edge.plain_request import ConnectionEnds
@@ -17,9 +17,8 @@ from kiwi_gw.edge.transports import SocketTransport, TlsTransport
 from kiwi_gw.edge.websocket import serve_websocket
 from kiwi_gw.model import HeadCredential, Identity, Refusal
 from kiwi_gw.runtime.gateway import Gateway
+from kiwi_gw.runtime.keepalive import EXPIRED
 from kiwi_gw.runtime.refusal_log import login_refused
-
-_EXPIRED = Refusal(RefusalCode.TOKEN_EXPIRED, "the credentials have expired", retry=True)
 
 
 class Handshake:
@@ -107,7 +106,7 @@ def _counted(identity: Identity | Refusal, place: CountedConnection) -> Identity
     if isinstance(identity, Refusal):
         raise rejection(identity)
     if identity.expires_at is not None and identity.expires_at <= time.time():
-        raise rejection(_EXPIRED)
+        raise rejection(EXPIRED)
     if (crowded := place.identify(identity)) is not None:
         raise RejectedError(Rejection.IDENTITY, 503, f"{crowded.code}: {crowded.message}")
     return identity

@@ -40,6 +40,7 @@ from kiwi_gw.core.notices import (
     Cancelled,
     Continued,
     CredentialsExpiring,
+    Dismissed,
     Draining,
     Notice,
     Offloaded,
@@ -204,12 +205,11 @@ class Connection:
 
     def dismiss(self, refusal: Refusal) -> None:
         """End it: its credentials are good no longer."""
+        self._tell(Dismissed(refusal.message))
+        code = CloseCode.EXPIRED if refusal.retry else CloseCode.REVOKED
         if refusal.code == RefusalCode.INTERNAL_ERROR:
-            self.send_close(CloseCode.INTERNAL_ERROR, refusal.code)
-        elif refusal.retry:
-            self.send_close(CloseCode.EXPIRED, refusal.code)
-        else:
-            self.send_close(CloseCode.REVOKED, "revoked")
+            code = CloseCode.INTERNAL_ERROR
+        self.send_close(code, "revoked" if code == CloseCode.REVOKED else refusal.code)
 
     def expiring(self, seconds: float) -> None:
         """Warn the client that its credentials expire so soon."""
@@ -302,6 +302,7 @@ class Connection:
     def _open(self, command: Open | OpenQuery) -> None:
         if self._context.refusing and not self.subscriptions:
             self._count("subscribe", "refused")
+            self._tell(Dismissed("the gateway is short of memory; try again later"))
             self.send_close(CloseCode.TRY_AGAIN_LATER, "try_again_later")
             return
         try:
@@ -387,12 +388,9 @@ class Connection:
         self._context.meters.count_violation(self.dialect, violation)
 
     def _drop_subscriptions(self) -> None:
-        if self.offloads is not None:
-            self.offloads.clear()
-        if self.calls is not None:
-            self.calls.clear()
-        if self.writes is not None:
-            self.writes.clear()
+        for waiting in (self.offloads, self.calls, self.writes):
+            if waiting is not None:
+                waiting.clear()
         self.access.drop()
         self._session = end_session(self._session)
 

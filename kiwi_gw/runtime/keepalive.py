@@ -18,9 +18,12 @@ import structlog
 
 from kiwi_gw.codes import CloseCode, RefusalCode
 from kiwi_gw.config import LimitSettings
+from kiwi_gw.model import Refusal
 from kiwi_gw.runtime.connection import Connection
 
 log = structlog.get_logger(__name__)
+
+EXPIRED = Refusal(RefusalCode.TOKEN_EXPIRED, "the credentials have expired", retry=True)
 
 _PING = b"\x89\x00"
 _ROUND = 1.0  # seconds between two looks at the same connection
@@ -61,7 +64,7 @@ class Keepalive:
             return  # it has ended, or it is closing, which has its own deadline
         expires_at = connection.identity.expires_at
         if expires_at is not None and wall >= expires_at:
-            connection.send_close(CloseCode.EXPIRED, RefusalCode.TOKEN_EXPIRED)
+            connection.dismiss(EXPIRED)
             return
         self.tell_of_expiry(connection, wall)
         limits = self.limits

@@ -183,13 +183,14 @@ async def test_a_reload_that_puts_an_interceptor_before_it() -> None:
 
 
 async def test_a_token_that_expires() -> None:
-    """That is an end without END: nothing more is said to one who is nobody any more."""
     async with world() as there:
         there.mine.expires_at = time.time() + 1.5
         await there.sources["orders"].publish([b"1"])
         async with there.asking(RECORDS, token="short", live=True) as client:
             assert [await hear(client), await hear(client)]
-            assert await hear(client) == 4402
+            error, end, code = await hear(client), await hear(client), await hear(client)
+        assert error == {"type": "ERROR", "data": "the credentials have expired"}
+        assert (end, code) == ({"type": "END"}, 4402)
         there.mine.expires_at = time.time() + 60
         assert kinds(await there.executed(RECORDS, token="short")) == ["METADATA", "RECORD"]
 

@@ -43,6 +43,7 @@ from kiwi_gw.core.notices import (
     Cancelled,
     Continued,
     CreditAdded,
+    Dismissed,
     Draining,
     Ended,
     Inspected,
@@ -556,6 +557,7 @@ async def test_the_first_subscription_of_a_connection_is_too_much_where_memory_i
     assert there.opened == 2
     late.does(open_it("a"))
     assert (late.socket.close_code, late.socket.close_reason) == (1013, "try_again_later")
+    assert late.told(Dismissed) == [Dismissed("the gateway is short of memory; try again later")]
     assert late.opened == 0
     world.gateway.memory_watch.level = Overload.SHEDDING
     assert world.subscribe("a").opened == 1

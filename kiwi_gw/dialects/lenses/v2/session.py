@@ -29,6 +29,7 @@ from kiwi_gw.core.commands import (
 )
 from kiwi_gw.core.notices import (
     CallDone,
+    Dismissed,
     Draining,
     Ended,
     Lagged,
@@ -150,7 +151,9 @@ class LensesSqlSession:
             case Silent() if self._asked is not None:
                 return (replies.heartbeat(),)
             case Draining(retry_after_ms):
-                return self._going(retry_after_ms)
+                return self._last_words(f"the gateway is restarted; come back in {retry_after_ms} ms")
+            case Dismissed(message):
+                return self._last_words(message)
             case TimerFired() if self._asked is None:
                 return self._expect_message()
         return self._executed(notice)
@@ -294,10 +297,10 @@ class LensesSqlSession:
 
     # --- the end ---------------------------------------------------------------------------
 
-    def _going(self, retry_after_ms: int) -> Iterator[Command]:
+    def _last_words(self, why: str) -> Iterator[Command]:
         """The gateway closes the connection behind what is said here."""
         self._leave()
-        yield replies.error(f"the gateway is restarted; come back in {retry_after_ms} ms")
+        yield replies.error(why)
         yield replies.end()
 
     def _end(self, *said: Reply, code: int = CloseCode.NORMAL) -> Iterator[Command]:
