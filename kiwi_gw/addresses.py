@@ -11,7 +11,7 @@ from pathlib import Path
 from kiwi_gw import logs
 from kiwi_gw.config import LimitSettings, LoadedConfig
 from kiwi_gw.config.exposure import exposure_warnings
-from kiwi_gw.dialect_api import Dialect, DialectContext, HttpRoute, WebSocketRoute
+from kiwi_gw.dialect_api import Dialect, DialectContext, ErrorPages, WebSocketRoute
 from kiwi_gw.edge.admin.access import AdminAccess
 from kiwi_gw.edge.admin.address import admin_socket, is_local
 from kiwi_gw.edge.admin.admin_view import AdminView, LocalAdmin
@@ -165,16 +165,17 @@ def _add_dialects(
 ) -> None:
     """Serve the protocols on their paths. Raises PluginError for a path that is taken or not valid."""
     for name, dialect in dialects.items():
-        logins = {r.path for r in dialect.routes if isinstance(r, HttpRoute) and r.credential is not None}
         for route in dialect.routes:
             try:
                 if isinstance(route, WebSocketRoute):
                     routes.add_websocket(route.dialect or name, dialect, route)
-                    continue
-                routes.add(route.operation, dialect_handler(gateway, admission, route))
-                if route.path in logins:  # one answer for all methods of a path
-                    logins.discard(route.path)
-                    routes.add_http("OPTIONS", route.path, preflight(gateway, "GET, POST"))
+                elif isinstance(route, ErrorPages):
+                    routes.add_error_pages(route)
+                else:
+                    routes.add(route.operation, dialect_handler(gateway, admission, route))
+                    if route.pages and "OPTIONS" not in routes.methods(route.path):
+                        answer = preflight(gateway, partial(routes.methods, route.path))
+                        routes.add_http("OPTIONS", route.path, answer)
             except ValueError as error:
                 raise PluginError(f"protocol {name!r} cannot be served: {error}") from error
 

@@ -109,6 +109,8 @@ class LimitSettings(Section):
     """Time for a complete HTTP request head; after it 408."""
     tls_handshake_timeout_ms: Delay = 5_000
     """Time for the TLS handshake."""
+    http_connections: Number = 1_000
+    """Connections for plain HTTP that are kept for further requests; beyond them each has one."""
     http_stall_timeout_ms: Delay = 10_000
     """How long a client may take no byte of an HTTP response."""
     close_timeout_ms: Delay = 5_000

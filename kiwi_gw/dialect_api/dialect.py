@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from kiwi_gw.api import Section
 from kiwi_gw.core.commands import Session
-from kiwi_gw.dialect_api.http import HttpRoute
+from kiwi_gw.dialect_api.http import ErrorPages, HttpRoute
 from kiwi_gw.dialect_api.limits import SessionLimits
 from kiwi_gw.model import HeadCredential, Identity
 
@@ -46,7 +46,7 @@ class WebSocketRoute:
     dialect: str | None = None
 
 
-Route = WebSocketRoute | HttpRoute[Any, Any, Any]
+Route = WebSocketRoute | HttpRoute[Any, Any, Any] | ErrorPages
 
 
 class Dialect(Protocol):

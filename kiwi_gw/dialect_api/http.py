@@ -12,9 +12,9 @@ words and shown as OpenAPI.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -22,7 +22,17 @@ from msgspec import Struct
 
 from kiwi_gw.decoding import sentence
 from kiwi_gw.errors import KiwiError
-from kiwi_gw.model import Credential, HeadCredential, Identity, Refusal, SourceInfo
+from kiwi_gw.model import (
+    Action,
+    Credential,
+    HeadCredential,
+    Identity,
+    Outgoing,
+    Published,
+    Refusal,
+    SourceInfo,
+    Unpublished,
+)
 
 P = TypeVar("P", bound=Struct)
 B = TypeVar("B", bound=Struct | bytes)
@@ -31,11 +41,40 @@ T = TypeVar("T", bound=Struct)
 
 
 class InvalidRequest(KiwiError):  # noqa: N818  (it states what the request is)
-    """The parameters or the body are not as they must be. The message is a sentence for the client."""
+    """The parameters or the body are not as they must be. The message is a sentence for the client. status:
+    of the answer."""
+
+    def __init__(self, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class RequestLimit(KiwiError):  # noqa: N818  (it states what was reached)
+    """There is no room for what the request asks for, just now: 429. The message is a sentence for the
+    client."""
 
 
 class NoParameters(Struct, frozen=True):
     """There are none, neither in the path nor in the query."""
+
+
+class ClientRights(Protocol):
+    """What the client of a plain request may do here, and what is done in its name."""
+
+    def sources(self) -> Iterable[SourceInfo]:
+        """Return all sources, in the order of the configuration, whatever it may do with them."""
+
+    def refusal(self, action: Action, source: SourceInfo) -> Refusal | None:
+        """Say why it may not do that with the source. None: it may."""
+
+    def partitions(self, source_id: str) -> Collection[int] | None:
+        """Return the partitions of a source. None: they are not known now."""
+
+    async def produce(
+        self, source_id: str, records: Sequence[Outgoing], within: float
+    ) -> Sequence[Published | Unpublished]:
+        """Have the source write records, whatever the client may do. Returns what became of each within so
+        many seconds, in their order. Raises RequestLimit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +90,7 @@ class HttpRequest(Generic[P, B]):
     identity: Identity
     body: B
     sources: Sequence[SourceInfo]
+    rights: ClientRights
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +101,29 @@ class HttpResponse:
     body: bytes = b""
     content_type: str = "text/plain; charset=utf-8"
     headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HttpFailure:
+    """A plain request that is answered with an error. message: a sentence for people. refusal: of the client,
+    where that is why."""
+
+    status: int
+    message: str
+    refusal: Refusal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorPages:
+    """How a protocol answers errors of plain requests, those that the gateway finds, too: that there is no
+    such path or method, a foreign origin, a body that is too large. It is declared among the routes.
+
+    path: for requests at it, and below it. answer: beside the headers of the error; None: with text, as
+    everywhere else.
+    """
+
+    path: str
+    answer: Callable[[HttpFailure], HttpResponse | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,27 +144,29 @@ class HttpRoute(Generic[P, B, A]):
     """What the protocol answers to plain HTTP requests. GET also serves HEAD.
 
     path: as for `WebSocketRoute`. answer: called for every request, after its credentials, its origin and its
-    types were checked; it answers at once, and may raise InvalidRequest (400). parameters: of the path, and
-    of the query, where of several with one name the last one counts. body: a struct is read as JSON, `bytes`
-    are the body as it came. returns: what is answered with 200, as JSON. max_body_bytes: a larger body gets
-    413.
+    types were checked; it answers at once, or later if it is a coroutine, and may raise InvalidRequest and
+    RequestLimit. parameters: of the path, and of the query, where of several with one name the last one
+    counts. body: a struct is read as JSON, `bytes` are the body as it came. returns: what is answered with
+    200, as JSON. max_body_bytes: a larger body, or one that gzip makes of it, gets 413.
     credential: finds the credentials of a request in its head and its body; a refusal if they are not as they
-        must be. None: they are in the head, as for a handshake. What a route that has it answers is not to be
-        kept by caches, and pages of `server.allowed_origins` may read it (CORS). The body is read before it
-        is known who asks, so `max_body_bytes` should be small.
-    refused: what those are answered who are not let in, and the status that they would get; None: that
-        status, with the code and the message of the refusal.
+        must be. None: they are in the head, as for a handshake. The body is read before it is known who asks,
+        so `max_body_bytes` should be small.
+    pages: pages of `server.allowed_origins` may read the answers (CORS), which no cache keeps.
+    json_only: a body with another Content-Type than `application/json` gets 415.
+    unfit: the status of a body that is JSON, and not of the type.
     """
 
     method: str
     path: str
-    answer: Callable[[HttpRequest[P, B]], A | HttpResponse]
+    answer: Callable[[HttpRequest[P, B]], A | HttpResponse | Coroutine[Any, Any, A | HttpResponse]]
     parameters: type[P]
     body: type[B]
     returns: type[A]
     max_body_bytes: int = 64 * 1024
     credential: Callable[[HeadCredential, bytes], Credential | Refusal] | None = None
-    refused: Callable[[Refusal, int], HttpResponse] | None = None
+    pages: bool = False
+    json_only: bool = False
+    unfit: int = 400
 
     @property
     def operation(self) -> Operation:
@@ -118,8 +183,8 @@ class HttpRoute(Generic[P, B, A]):
         try:
             return cast(B, msgspec.json.decode(body, type=kind))
         except msgspec.ValidationError as error:
-            raise InvalidRequest(sentence(error, kind)) from None
-        except (msgspec.DecodeError, RecursionError):
+            raise InvalidRequest(sentence(error, kind), self.unfit) from None
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
             raise InvalidRequest("the body is not JSON") from None
 
 

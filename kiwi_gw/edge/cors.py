@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from kiwi_gw.dialect_api import HttpResponse
 from kiwi_gw.edge.caller_checks import check_origin
@@ -30,17 +31,18 @@ def page_headers(gateway: Gateway, request: PlainRequest) -> tuple[tuple[str, st
     )
 
 
-def preflight(gateway: Gateway, methods: str) -> Handler:
+def preflight(gateway: Gateway, methods: Callable[[], str]) -> Handler:
     """Make the handler: what a page may send, which is any header, for its origin is known. 403 for those of
-    origins that are not allowed."""
+    origins that are not allowed. methods: those that the path takes."""
 
     async def handle(request: PlainRequest) -> HttpResponse:
         wanted = request.head.header("access-control-request-headers") or _USUAL
         may = (
-            ("Access-Control-Allow-Methods", methods),
+            ("Allow", methods()),
+            ("Access-Control-Allow-Methods", methods()),
             ("Access-Control-Allow-Headers", wanted if _NAMES.fullmatch(wanted) else _USUAL),
             ("Access-Control-Max-Age", "600"),
         )
-        return HttpResponse(headers=(*page_headers(gateway, request), *may))
+        return HttpResponse(204, headers=(*page_headers(gateway, request), *may))
 
     return handle

@@ -2,72 +2,145 @@
 
 from __future__ import annotations
 
+import inspect
+import zlib
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, Final, TypeVar
 
-from kiwi_gw.dialect_api import HttpRequest, HttpResponse, HttpRoute, openapi, read_parameters
-from kiwi_gw.edge.admission import Admission, RejectedError
+from kiwi_gw.dialect_api import (
+    HttpRequest,
+    HttpResponse,
+    HttpRoute,
+    RequestLimit,
+    openapi,
+    read_parameters,
+)
+from kiwi_gw.edge.admission import Admission
 from kiwi_gw.edge.caller_checks import check_origin, identify
 from kiwi_gw.edge.cors import page_headers
-from kiwi_gw.edge.http_errors import HttpError
+from kiwi_gw.edge.http_errors import HttpError, http_error
 from kiwi_gw.edge.plain_request import NO_STORE, Handler, PlainRequest, json_response
+from kiwi_gw.edge.request_head import RequestHead
 from kiwi_gw.edge.routing import Routes
 from kiwi_gw.model import Action, Credential, Identity, Refusal
 from kiwi_gw.runtime.gateway import Gateway
+from kiwi_gw.runtime.request_rights import RequestLoad, RequestRights
+
+A = TypeVar("A")
+
+MOST_WAITING: Final = 1_000
+"""Requests whose answers take time, of one process."""
+
+_GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 def dialect_handler(gateway: Gateway, admission: Admission, route: HttpRoute[Any, Any, Any]) -> Handler:
     """Make the handler: 401 and the like, and 403 for pages of foreign origins, as for a handshake; 413 for a
-    body that is too large; 400 for parameters or a body that are not of the declared types; else what the
-    route answers."""
+    body that is too large, 415 for one that is of another type than the route takes; 400 for parameters or a
+    body that are not of the declared types; else what the route answers."""
 
     async def answer(asked: PlainRequest) -> HttpResponse:
         origins, ends = gateway.loaded.settings.server.allowed_origins, asked.ends
         check_origin(asked.head, origins, ends.remote, secure=ends.secure)
-        try:
-            identity, body = await _caller(gateway, admission, asked, route)
-        except RejectedError as error:
-            if error.refusal is None or route.refused is None:
-                raise
-            return route.refused(error.refusal, error.status)
-        may, known = gateway.hooks.authorize, replace(identity, issued_token=None)
-        sources = tuple(info for info in gateway.sources() if may(known, Action.SUBSCRIBE, info) is None)
-        parameters = read_parameters(route.parameters, asked.parameters, asked.head.query)
-        found = route.answer(
-            HttpRequest(asked.credential, parameters, identity, route.read_body(body), sources)
-        )
+        with gateway.request_load.body() as came:
+            identity, body = await _caller(gateway, admission, asked, route, came)
+            rights = RequestRights(gateway, replace(identity, issued_token=None))
+            may = tuple(info for info in rights.sources() if rights.refusal(Action.SUBSCRIBE, info) is None)
+            parameters = read_parameters(route.parameters, asked.parameters, asked.head.query)
+            found = route.answer(
+                HttpRequest(asked.credential, parameters, identity, route.read_body(body), may, rights)
+            )
+            if inspect.iscoroutine(found):
+                found = await _awaited(gateway.request_load, found)
         return found if isinstance(found, HttpResponse) else json_response(found, ())
 
-    async def answer_about_someone(asked: PlainRequest) -> HttpResponse:
-        """Keep it out of caches, and let pages of allowed origins read it: they log in here."""
+    async def answer_pages(asked: PlainRequest) -> HttpResponse:
+        """Keep it out of caches, and let pages of allowed origins read it."""
         cors = page_headers(gateway, asked)
         try:
             response = await answer(asked)
-        except HttpError as error:
-            raise HttpError(error.status, error.message, (*error.headers, *NO_STORE, *cors)) from None
+        except Exception as error:
+            said = http_error(error)
+            if said is not None:
+                said.headers = (*said.headers, *NO_STORE, *cors)
+                raise said from None
+            raise
         kept = tuple(pair for pair in response.headers if pair[0].lower() != "cache-control")
         return replace(response, headers=(*kept, *NO_STORE, *cors))
 
-    return answer if route.credential is None else answer_about_someone
+    return answer_pages if route.pages else answer
+
+
+async def _awaited(load: RequestLoad, answer: Coroutine[Any, Any, A]) -> A:
+    """Wait for an answer, if not too many do. Raises RequestLimit."""
+    if load.waiting >= MOST_WAITING:
+        answer.close()
+        raise RequestLimit("too many requests wait for their answers; try again in a moment")
+    load.waiting += 1
+    try:
+        return await answer
+    finally:
+        load.waiting -= 1
 
 
 async def _caller(
-    gateway: Gateway, admission: Admission, asked: PlainRequest, route: HttpRoute[Any, Any, Any]
+    gateway: Gateway,
+    admission: Admission,
+    asked: PlainRequest,
+    route: HttpRoute[Any, Any, Any],
+    came: Callable[[int], None],
 ) -> tuple[Identity, bytes]:
     """Find out who asks, and read the body: behind that, so that nobody has it read in vain, unless the
     credentials are in it. Raises RejectedError."""
     find = route.credential
     if find is None:
-        return await identify(gateway, admission, asked), await asked.read_body(route.max_body_bytes)
+        return await identify(gateway, admission, asked), await _body(asked, route, came)
     body = b""
 
     async def read() -> Credential | Refusal:
         nonlocal body
-        body = await asked.read_body(route.max_body_bytes)
+        body = await _body(asked, route, came)
         return find(asked.credential, body)
 
     return await identify(gateway, admission, asked, read), body
+
+
+async def _body(asked: PlainRequest, route: HttpRoute[Any, Any, Any], came: Callable[[int], None]) -> bytes:
+    """Read the body, inflated if it is gzip. Raises HttpError."""
+    has_body = _has_body(asked.head)
+    if has_body and route.json_only and _media_type(asked.head) != "application/json":
+        raise HttpError(415, "the Content-Type must be application/json")
+    encodings = asked.head.tokens("content-encoding") if has_body else []
+    if encodings not in ([], ["identity"], ["gzip"]):
+        raise HttpError(415, "the Content-Encoding may be gzip or identity", (("Accept-Encoding", "gzip"),))
+    body = await asked.read_body(route.max_body_bytes, came)
+    if encodings == ["gzip"]:
+        body = _inflated(body, route.max_body_bytes)
+        came(len(body))
+    return body
+
+
+def _has_body(head: RequestHead) -> bool:
+    return bool(head.header("transfer-encoding") or (head.header("content-length") or "").strip("0"))
+
+
+def _media_type(head: RequestHead) -> str:
+    return (head.header("content-type") or "").partition(";")[0].strip().lower()
+
+
+def _inflated(body: bytes, most: int) -> bytes:
+    inflator = zlib.decompressobj(_GZIP)
+    try:
+        found = inflator.decompress(body, most + 1)
+    except zlib.error:
+        raise HttpError(400, "the body is not gzip") from None
+    if len(found) > most:
+        raise HttpError(413, f"the body is larger than {most} bytes")
+    if not inflator.eof or inflator.unused_data:
+        raise HttpError(400, "the body is not gzip")
+    return found
 
 
 def described(name: str, routes: Routes) -> Handler:

@@ -55,7 +55,7 @@ async def serve_http(
     try:
         head: RequestHead | None = first
         while head is not None:
-            exchange = HttpExchange(stream, head, limits, closing, ends)
+            exchange = HttpExchange(stream, head, limits, closing, ends, routes.add_page)
             began = time.monotonic()
             route = await _serve_one(exchange, head, routes, check)
             answered(route, head.method, exchange.status, time.monotonic() - began)

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from email.utils import formatdate
 from http import HTTPStatus
 
 import trio
 
+from kiwi_gw.dialect_api import HttpResponse, InvalidRequest, RequestLimit
 from kiwi_gw.errors import KiwiError
 
 _DRAIN_BYTES = 2 * 1024 * 1024
 _DRAIN_SECONDS = 1.0
 _RETRY_AFTER_SECONDS = 5
+_SOON = (("Retry-After", "1"),)
 
 
 class HttpError(KiwiError):
     """A request that is answered with an error instead of being served.
 
     status: an HTTP status code, 400 to 599. message: a sentence for people, sent as the body; it must
-    not repeat what the client sent, which may hold a token. headers: added to the answer.
+    not repeat what the client sent, which may hold a token. headers: added to the answer. page: what is
+    answered in the place of the message; None: text.
     """
+
+    page: HttpResponse | None = None
 
     def __init__(self, status: int, message: str, headers: tuple[tuple[str, str], ...] = ()) -> None:
         if status == 503 and not any(name.lower() == "retry-after" for name, _ in headers):
@@ -29,6 +35,21 @@ class HttpError(KiwiError):
         self.headers = headers
         super().__init__(f"{status} {message}")
 
+    @property
+    def response(self) -> HttpResponse:
+        """Return the answer."""
+        page = self.page or HttpResponse(self.status, f"{self.message}\n".encode())
+        return replace(page, headers=(*self.headers, *page.headers))
+
+
+def http_error(error: Exception) -> HttpError | None:
+    """Return how what a handler has raised is answered. None: it is no answer, but a fault of ours."""
+    if isinstance(error, InvalidRequest):
+        return HttpError(error.status, str(error))
+    if isinstance(error, RequestLimit):
+        return HttpError(429, str(error), _SOON)
+    return error if isinstance(error, HttpError) else None
+
 
 def http_date() -> str:
     """Now, as the `Date` header wants it (RFC 9110, 5.6.7)."""
@@ -37,18 +58,18 @@ def http_date() -> str:
 
 def render_error(error: HttpError) -> bytes:
     """Write the whole response, head and body. It always says `Connection: close`."""
-    body = f"{error.message}\n".encode()
+    response = error.response
     # A sender of Upgrade names it in Connection too (RFC 9110, 7.8).
-    upgrade = any(name.lower() == "upgrade" for name, _ in error.headers)
+    upgrade = any(name.lower() == "upgrade" for name, _ in response.headers)
     lines = [
-        f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}",
+        f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}",
         f"Date: {http_date()}",
-        "Content-Type: text/plain; charset=utf-8",
-        f"Content-Length: {len(body)}",
+        f"Content-Type: {response.content_type}",
+        f"Content-Length: {len(response.body)}",
         f"Connection: {'close, Upgrade' if upgrade else 'close'}",
-        *(f"{name}: {value}" for name, value in error.headers if name.lower() != "connection"),
+        *(f"{name}: {value}" for name, value in response.headers if name.lower() != "connection"),
     ]
-    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + response.body
 
 
 async def refuse(stream: trio.abc.Stream, error: HttpError, send_seconds: float = 10.0) -> None:

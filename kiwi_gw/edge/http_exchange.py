@@ -8,22 +8,22 @@ vanished client means. Every exchange has its own h11 connection, so a request i
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from http.client import responses
 
 import h11
 import structlog
 import trio
 
-from kiwi_gw.dialect_api import HttpResponse, InvalidRequest
-from kiwi_gw.edge.http_errors import HttpError, http_date
+from kiwi_gw.dialect_api import HttpResponse
+from kiwi_gw.edge.http_errors import HttpError, http_date, http_error
 from kiwi_gw.edge.plain_request import ConnectionEnds, Handler, PlainRequest
 from kiwi_gw.edge.request_head import HeadLimits, RequestHead
 
 _log = structlog.get_logger(__name__)
 
-_READ = 8 * 1024
+_READ = 64 * 1024
 _WRITE = 8 * 1024  # what counts as progress of a send
 _PIPELINED = 64 * 1024
 _SMALL_CHUNKS = 1024  # so many chunks may be small; beyond them 64 bytes on average are wanted
@@ -54,7 +54,7 @@ class HttpExchange:
     """Give it the request head, then `run` it with a handler.
 
     last: the response says `Connection: close`. Set it any time before the response begins. status: of the
-    response, 0 as long as there is none.
+    response, 0 as long as there is none. add_page: as `Routes.add_page`.
     """
 
     def __init__(
@@ -64,6 +64,7 @@ class HttpExchange:
         limits: HttpLimits,
         closing: trio.Event,
         ends: ConnectionEnds,
+        add_page: Callable[[str, HttpError], None] = lambda path, error: None,
     ) -> None:
         self.last = False
         self.status = 0
@@ -72,6 +73,7 @@ class HttpExchange:
         self._limits = limits
         self._closing = closing
         self._ends = ends
+        self._add_page = add_page
         self._h11 = h11.Connection(h11.SERVER)
         self._h11.receive_data(head.raw)
         self._h11.next_event()  # the Request, which `parse_head` has had from h11 before
@@ -101,11 +103,8 @@ class HttpExchange:
             # Whatever a handler raises ends its own request only.
             if self._gone:
                 raise ClientGone from error
-            if isinstance(error, InvalidRequest):
-                fault = HttpError(400, str(error))
-            elif isinstance(error, HttpError):
-                fault = error
-            else:
+            fault = http_error(error)
+            if fault is None:
                 error_id = secrets.token_hex(6)
                 _log.error(
                     "http_app_failed",
@@ -122,10 +121,11 @@ class HttpExchange:
         if self._h11.our_state is not h11.SEND_RESPONSE:
             self.last = True
             return
-        headers = error.headers
-        if any(name.lower() == "upgrade" for name, _ in headers):
-            headers = (*headers, ("Connection", "Upgrade"))
-        await self._respond(HttpResponse(error.status, f"{error.message}\n".encode(), headers=headers))
+        self._add_page(self._head.path, error)
+        response = error.response
+        if any(name.lower() == "upgrade" for name, _ in response.headers):
+            response = replace(response, headers=(*response.headers, ("Connection", "Upgrade")))
+        await self._respond(response)
 
     async def rest(self) -> bytes | None:
         """Return the first bytes of the next request (maybe none yet); None if there can be no next one."""
@@ -194,11 +194,11 @@ class HttpExchange:
     def _too_large(self) -> HttpError:
         return HttpError(413, f"the request body is larger than {self._limits.body_bytes} bytes")
 
-    async def _read_whole_body(self, most: int) -> bytes:
+    async def _read_whole_body(self, most: int, came: Callable[[int], None]) -> bytes:
         """Raises HttpError for a body that is too large, too slow or malformed."""
         if self._h11.they_are_waiting_for_100_continue:
             await self._write(self._h11.send(h11.InformationalResponse(status_code=100, headers=[])))
-        body = b""
+        pieces, size = [], 0
         while not self._body_over:
             try:
                 piece = await self._read_body()
@@ -207,10 +207,12 @@ class HttpExchange:
                 raise
             if piece is None:
                 raise ClientGone
-            body += piece
-            if len(body) > most:
+            pieces.append(piece)
+            size += len(piece)
+            if size > most:
                 raise HttpError(413, f"the body is larger than {most} bytes")
-        return body
+            came(len(piece))
+        return b"".join(pieces)
 
     async def _read_body(self) -> bytes | None:
         """Read the next piece, empty only at the end of the body; None if the client left before it."""

@@ -46,7 +46,6 @@ _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _OUT_OF_MEMORY = (errno.ENOBUFS, errno.ENOMEM)
 _PAUSE_SECONDS = 0.1
 _TICKETS_SECONDS = 1.0
-_HTTP_KEPT = 64  # plain HTTP connections that are kept alive
 _AT_ONCE = trio.Event()
 _AT_ONCE.set()
 
@@ -283,6 +282,8 @@ class Listener:
                 return admitted
         except HttpError as error:
             self.rejected[_reason(error)] += 1
+            if head is not None:
+                self._routes.add_page(head.path, error)
             await refuse(transport, error)
             if head is not None and not wants_websocket(head):
                 self._gateway.meters.request_over("", head.method, error.status, time.monotonic() - began)
@@ -300,7 +301,8 @@ class Listener:
     ) -> None:
         # Every request is answered: a gateway that is full must still tell its orchestrator that it lives.
         # Those beyond the places that are kept for plain HTTP cannot stay for another one.
-        closing = self._closing if self._http_connections < _HTTP_KEPT else _AT_ONCE
+        kept = self._gateway.limits.http_connections
+        closing = self._closing if self._http_connections < kept else _AT_ONCE
         self._http_connections += 1
         try:
             await serve_http(

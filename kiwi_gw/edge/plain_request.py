@@ -36,12 +36,12 @@ class ConnectionEnds:
 @dataclass(frozen=True, slots=True)
 class PlainRequest:
     """parameters: of the path. read_body: returns the whole body; raises HttpError 413 if it has more bytes
-    than that, and what is wrong with it otherwise."""
+    than that, and what is wrong with it otherwise. It tells how many bytes came, each time that some do."""
 
     head: RequestHead
     parameters: Mapping[str, str]
     ends: ConnectionEnds
-    read_body: Callable[[int], Awaitable[bytes]]
+    read_body: Callable[[int, Callable[[int], None]], Awaitable[bytes]]
 
     @property
     def credential(self) -> HeadCredential:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from kiwi_gw.dialect_api import Dialect, Operation, WebSocketRoute
+from kiwi_gw.dialect_api import Dialect, ErrorPages, HttpFailure, Operation, WebSocketRoute
+from kiwi_gw.edge.admission import RejectedError
 from kiwi_gw.edge.http_errors import HttpError
 from kiwi_gw.edge.paths import PathTable
 from kiwi_gw.edge.plain_request import Handler
@@ -48,6 +49,7 @@ class Routes:
         self._max_message_bytes = max_message_bytes
         self._websocket: PathTable[ServedDialect] = PathTable()
         self._http: PathTable[dict[str, Handler]] = PathTable()
+        self._error_pages: dict[str, ErrorPages] = {}
         self.operations: list[Operation] = []
 
     def add_websocket(self, name: str, dialect: Dialect, route: WebSocketRoute) -> None:
@@ -73,6 +75,29 @@ class Routes:
         else:
             methods[method] = handler
 
+    def methods(self, path: str) -> str:
+        """Return what a path takes, as headers have it."""
+        return _allowed(self._http.at(path) or {})
+
+    def add_error_pages(self, pages: ErrorPages) -> None:
+        """Have errors at and below a path answered so. ValueError if others are for it."""
+        if pages.path in self._error_pages:
+            raise ValueError(f"{pages.path} has error pages already")
+        self._error_pages[pages.path] = pages
+
+    def add_page(self, path: str, error: HttpError) -> None:
+        """Put the page to an error that it is answered with: that for the longest part of the path."""
+        if error.page is not None:
+            return
+        refusal = error.refusal if isinstance(error, RejectedError) else None
+        failure = HttpFailure(error.status, error.message, refusal)
+        part = path
+        while part:
+            if (pages := self._error_pages.get(part)) is not None:
+                error.page = pages.answer(failure)
+                return
+            part = part.rpartition("/")[0]
+
     def resolve(self, head: RequestHead) -> WebSocketMatch | HttpMatch:
         """Find it, or raise HttpError: 404 unknown path (also for an upgrade where only HTTP is served), 405
         wrong method, 426 a plain request where only WebSocket is spoken, 400 a bad handshake."""
@@ -93,6 +118,9 @@ class Routes:
         if handler is None and head.method == "HEAD":
             handler = methods.get("GET")
         if handler is None:
-            allowed = sorted({*methods, *(["HEAD"] if "GET" in methods else [])})
-            raise HttpError(405, "this path does not take that method", (("Allow", ", ".join(allowed)),))
+            raise HttpError(405, "this path does not take that method", (("Allow", _allowed(methods)),))
         return HttpMatch(handler, pattern, parameters)
+
+
+def _allowed(methods: Collection[str]) -> str:
+    return ", ".join(sorted({*methods, *(["HEAD"] if "GET" in methods else [])}))

@@ -43,7 +43,13 @@ from kiwi_gw.model import (
 from kiwi_gw.runtime.client_identity import who_pays
 from kiwi_gw.runtime.ports import AdmissionSlot, ConnectionWriter, GatewayContext
 from kiwi_gw.runtime.refusal_log import source_refused
-from kiwi_gw.runtime.source_rights import NO_SOURCE, refusal_of_past, refusal_of_tables, unknown_source
+from kiwi_gw.runtime.source_rights import (
+    NO_SOURCE,
+    refusal_of,
+    refusal_of_past,
+    refusal_of_tables,
+    unknown_source,
+)
 
 _EXAMINED_BATCHES = 20
 
@@ -162,8 +168,7 @@ class ClientAccess:
         if hub is None:
             return NO_SOURCE
         info = hub.info
-        switched_on = info.publish if action is Action.PUBLISH else info.commit
-        refusal = hooks.authorize(self.identity, action, info, switched_on=switched_on)
+        refusal = refusal_of(hooks, self.identity, action, info)
         if refusal is not None and hooks.authorize(self.identity, Action.SUBSCRIBE, info) is not None:
             return NO_SOURCE
         return refusal

@@ -47,6 +47,7 @@ from kiwi_gw.runtime.produce_queue import ProduceQueue
 from kiwi_gw.runtime.reauthorization import Reauthorization
 from kiwi_gw.runtime.refusal_log import login_refused
 from kiwi_gw.runtime.reload_check import ReloadCheck
+from kiwi_gw.runtime.request_rights import RequestLoad
 from kiwi_gw.runtime.services import Services
 from kiwi_gw.runtime.source_metrics import SourceMetricValues
 from kiwi_gw.runtime.source_plan import SourcePlan, limits_of, plan_of
@@ -92,9 +93,9 @@ class Gateway:
         self.meters = Meters(loaded.settings.metrics.max_sources)
         self.measured = loaded.settings.metrics.enabled
         self.draining = False
-        window = loaded.settings.window
+        self.request_load = RequestLoad()
+        window, limits = loaded.settings.window, loaded.settings.server.limits
         self.memory = MemoryBudget(window.memory_bytes)
-        limits = loaded.settings.server.limits
         shares = CpuShares(
             limits.queries_percent / 100, limits.connection_queries_percent / 100, limits.query_percent / 100
         )
@@ -234,8 +235,7 @@ class Gateway:
         return self.memory_watch.level is Overload.REFUSING
 
     def hub(self, source_id: str) -> SourceHub | None:
-        runner = self._runners.get(source_id)
-        return runner.hub if runner is not None else None
+        return runner.hub if (runner := self._runners.get(source_id)) is not None else None
 
     def sources(self) -> Iterable[SourceInfo]:
         return [runner.hub.info for runner in self._runners.values()]

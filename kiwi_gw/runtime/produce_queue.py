@@ -24,8 +24,9 @@ log = structlog.get_logger(__name__)
 
 MOST_BYTES: Final = 16 << 20
 """Records of one source that are not answered."""
-_AT_ONCE, _AT_ONCE_BYTES = 4_096, 2 << 20
-"""Records that are handed over together: who publishes little waits for no more than that of others."""
+_AT_ONCE, _AT_ONCE_BYTES = 512, 2 << 20
+"""Records that are handed over together: who publishes little waits for no more than that of others, and
+everybody for what it costs to make batches of them (10 us for each)."""
 _MANY: Final = 8
 _GATHER_SECONDS: Final = 0.002
 """How long records gather behind a call that had so many: who sends without end would have a call made for

@@ -22,11 +22,17 @@ def unknown_source() -> SubscribeRefused:
     return SubscribeRefused(NO_SOURCE.code, NO_SOURCE.message)
 
 
+def refusal_of(hooks: Hooks, identity: Identity, action: Action, info: SourceInfo) -> Refusal | None:
+    """Say why it may not do that with a source; None: it may."""
+    switched_on = {Action.PUBLISH: info.publish, Action.COMMIT: info.commit}.get(action, False)
+    return hooks.authorize(identity, action, info, switched_on=switched_on)
+
+
 def refusal_of_past(hooks: Hooks, identity: Identity, info: SourceInfo, *, resumes: bool) -> Refusal | None:
     """Say why it may not begin in the past; None: it may. A client that may have what comes needs to be
     told which right it lacks. resumes: where a group has committed."""
     if resumes:
-        return hooks.authorize(identity, Action.COMMIT, info, switched_on=info.commit)
+        return refusal_of(hooks, identity, Action.COMMIT, info)
     refusal = hooks.authorize(identity, Action.REPLAY, info)
     if refusal is None or refusal.code != RefusalCode.FORBIDDEN:
         return refusal

@@ -31,7 +31,7 @@ class Answer:
 
 
 async def echo(request: PlainRequest) -> HttpResponse:
-    return HttpResponse(200, await request.read_body(2 * MIB))
+    return HttpResponse(200, await request.read_body(2 * MIB, lambda size: None))
 
 
 async def hello(request: PlainRequest) -> HttpResponse:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import h11
 import pytest
@@ -117,7 +118,7 @@ async def test_what_is_said_is_not_older_than_the_question_whether_it_may_be_sai
 
     head = parse_head(b"GET /readyz HTTP/1.1\r\nHost: h\r\n\r\n")
 
-    async def no_body(most: int) -> bytes:
+    async def no_body(most: int, came: Callable[[int], None]) -> bytes:
         return b""
 
     response = await readiness(ask, lists)(PlainRequest(head, {}, ConnectionEnds(), no_body))

@@ -10,13 +10,21 @@ Who is not let in gets 401 and `unauthorized`, without a line's end.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from kiwi_gw.codes import RefusalCode
-from kiwi_gw.dialect_api.http import HttpRequest, HttpResponse, HttpRoute, NoParameters
+from kiwi_gw.dialect_api.dialect import Route
+from kiwi_gw.dialect_api.http import (
+    ErrorPages,
+    HttpFailure,
+    HttpRequest,
+    HttpResponse,
+    HttpRoute,
+    NoParameters,
+)
 from kiwi_gw.dialects.lenses.v1.messages import Login
 from kiwi_gw.model import Credential, HeadCredential, Identity, Password, Refusal, Token
 
@@ -34,11 +42,15 @@ class Known(Struct, frozen=True):
     roles: Sequence[str]
 
 
-def login_routes() -> Sequence[HttpRoute[Any, Any, Any]]:
+def login_routes() -> Sequence[Route]:
     """Make the routes."""
     return (
-        HttpRoute("POST", "/api/login", log_in, NoParameters, Login, Known, _MOST_BYTES, _password, _refused),
-        HttpRoute("GET", "/api/auth", whose, NoParameters, bytes, Known, 0, _token, _refused),
+        HttpRoute(
+            "POST", "/api/login", log_in, NoParameters, Login, Known, _MOST_BYTES, _password, pages=True
+        ),
+        HttpRoute("GET", "/api/auth", whose, NoParameters, bytes, Known, 0, _token, pages=True),
+        ErrorPages("/api/login", _refused),
+        ErrorPages("/api/auth", _refused),
     )
 
 
@@ -72,5 +84,8 @@ def _token(head: HeadCredential, body: bytes) -> Credential | Refusal:
     return Refusal(RefusalCode.NO_TOKEN, "no token") if text is None else Token(text)
 
 
-def _refused(refusal: Refusal, status: int) -> HttpResponse:
-    return HttpResponse(status, b"unauthorized" if status == 401 else refusal.code.encode(), _PLAIN)
+def _refused(failure: HttpFailure) -> HttpResponse | None:
+    if failure.refusal is None:
+        return None
+    words = "unauthorized" if failure.status == 401 else failure.refusal.code
+    return HttpResponse(failure.status, words.encode(), _PLAIN)

@@ -14,6 +14,7 @@
 
 `/lines/{client}/ws` wants a LOGIN in time, `GET /lines/sources/{source}` credentials in its head. `POST
 /lines/login` takes a password and answers with a token, `GET /lines/auth` says whose is in `X-Lines-Token`.
+`POST /lines/writing/{source}` writes lines, and answers when they are written; errors there are JSON.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from msgspec import Meta, Struct
 from pydantic import Field
 
 from kiwi_gw.api import (
+    Action,
     Batch,
     Credential,
     Encoded,
@@ -63,6 +65,8 @@ from kiwi_gw.dialect_api import (
     DialectType,
     Document,
     Ended,
+    ErrorPages,
+    HttpFailure,
     HttpRequest,
     HttpResponse,
     HttpRoute,
@@ -83,6 +87,8 @@ from kiwi_gw.dialect_api import (
     WebSocketRoute,
     text_frame,
 )
+
+MOST_WRITTEN = 256 * 1024
 
 
 class LinesSettings(Section):
@@ -237,6 +243,45 @@ def rename(request: HttpRequest[Wanted, Renaming]) -> Shown:
     return Shown(request.identity.name, request.body.prefix * request.parameters.times)
 
 
+class Where(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where lines are written."""
+
+    source: str
+
+
+class Writing(Struct, frozen=True):
+    """Lines to be written. seconds: for how long that may take."""
+
+    lines: list[str]
+    seconds: Annotated[float, Meta(gt=0, description="a number above 0")] = 5.0
+
+
+class Written(Struct, frozen=True):
+    """Where they are, or why not. partitions: of the source."""
+
+    places: list[int | str]
+    partitions: list[int]
+
+
+async def write(request: HttpRequest[Where, Writing]) -> Written | HttpResponse:
+    """Write lines."""
+    rights = request.rights
+    source = next((each for each in rights.sources() if each.id == request.parameters.source), None)
+    refusal = None if source is None else rights.refusal(Action.PUBLISH, source)
+    if source is None or refusal is not None:
+        return HttpResponse(403, b"no", headers=(("X-Why", "none" if refusal is None else refusal.code),))
+    records = [Outgoing(None, line.encode()) for line in request.body.lines]
+    results = await rights.produce(source.id, records, request.body.seconds)
+    places = [result.offset if isinstance(result, Published) else result.message for result in results]
+    return Written(places, sorted(rights.partitions(source.id) or ()))
+
+
+def as_json(failure: HttpFailure) -> HttpResponse:
+    code = None if failure.refusal is None else failure.refusal.code
+    said = msgspec.json.encode([failure.status, failure.message, code])
+    return HttpResponse(failure.status, said, "application/json", (("X-Page", "lines"),))
+
+
 class Login(Struct, frozen=True):
     """Who wants to log in."""
 
@@ -265,7 +310,10 @@ def token_of(head: HeadCredential, body: bytes) -> Credential | Refusal:
     return Refusal(RefusalCode.NO_TOKEN, "no token") if text is None else Token(text)
 
 
-def refused(refusal: Refusal, status: int) -> HttpResponse:
+def refused(failure: HttpFailure) -> HttpResponse | None:
+    status, refusal = failure.status, failure.refusal
+    if refusal is None:
+        return None
     return HttpResponse(status, b"unauthorized" if status == 401 else refusal.code.encode(), "text/plain")
 
 
@@ -296,8 +344,25 @@ class Lines:
             WebSocketRoute("/lines/{client}/ws", ("lines",), 1024, self.login_seconds),
             HttpRoute("GET", "/lines/sources/{source}", show, Wanted, bytes, Shown),
             HttpRoute("POST", "/lines/sources/{source}/prefix", rename, Wanted, Renaming, Shown, 1024),
-            HttpRoute("POST", "/lines/login", log_in, NoParameters, Login, Shown, 1024, password_of, refused),
-            HttpRoute("GET", "/lines/auth", whose, NoParameters, bytes, Known, 0, token_of, refused),
+            HttpRoute(
+                "POST", "/lines/login", log_in, NoParameters, Login, Shown, 1024, password_of, pages=True
+            ),
+            HttpRoute("GET", "/lines/auth", whose, NoParameters, bytes, Known, 0, token_of, pages=True),
+            HttpRoute(
+                "POST",
+                "/lines/writing/{source}",
+                write,
+                Where,
+                Writing,
+                Written,
+                MOST_WRITTEN,
+                pages=True,
+                json_only=True,
+                unfit=422,
+            ),
+            ErrorPages("/lines/writing", as_json),
+            ErrorPages("/lines/login", refused),
+            ErrorPages("/lines/auth", refused),
         )
 
     @property

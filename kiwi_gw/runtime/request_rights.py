@@ -1,0 +1,134 @@
+"""What the client of a plain request may do, and what is done in its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Protocol, cast
+
+import trio
+
+from kiwi_gw.core.hub_limits import HubState
+from kiwi_gw.core.source_hub import SourceHub
+from kiwi_gw.dialect_api.http import RequestLimit
+from kiwi_gw.model import Action, Identity, Outgoing, Published, Refusal, SourceInfo, Unpublished
+from kiwi_gw.runtime.hooks import Hooks
+from kiwi_gw.runtime.produce_queue import ProduceQueue, ProduceTicket
+from kiwi_gw.runtime.source_rights import refusal_of
+
+MOST_BYTES: Final = 64 << 20
+"""Of records that plain requests have on their way, in one process; and the same for their bodies."""
+
+_SLICE_SECONDS: Final = 0.005
+
+
+@dataclass(slots=True)
+class RequestLoad:
+    """What plain requests of one process have in the making. waiting: how many wait for what takes time.
+    produced_bytes: of their records on the way. body_bytes: of their bodies."""
+
+    waiting: int = 0
+    produced_bytes: int = 0
+    body_bytes: int = 0
+
+    @contextmanager
+    def body(self) -> Iterator[Callable[[int], None]]:
+        """Have the bytes of a body counted, as they come, until the block ends. What is yielded raises
+        RequestLimit if there are too many."""
+        held = 0
+
+        def count(size: int) -> None:
+            nonlocal held
+            if self.body_bytes + size > MOST_BYTES:
+                raise RequestLimit("too many requests are being read; try again in a moment")
+            self.body_bytes += size
+            held += size
+
+        try:
+            yield count
+        finally:
+            self.body_bytes -= held
+
+
+class Context(Protocol):
+    """What is needed of the gateway."""
+
+    @property
+    def request_load(self) -> RequestLoad: ...
+
+    @property
+    def hooks(self) -> Hooks: ...
+
+    def hub(self, source_id: str) -> SourceHub | None: ...
+
+    def sources(self) -> Iterable[SourceInfo]: ...
+
+    def produce_queue(self, source_id: str) -> ProduceQueue: ...
+
+
+class RequestRights:
+    """Implement `kiwi_gw.dialect_api.ClientRights`, for one request."""
+
+    def __init__(self, context: Context, identity: Identity) -> None:
+        self._context, self._identity = context, identity
+
+    def sources(self) -> Iterable[SourceInfo]:
+        return self._context.sources()
+
+    def refusal(self, action: Action, source: SourceInfo) -> Refusal | None:
+        return refusal_of(self._context.hooks, self._identity, action, source)
+
+    def partitions(self, source_id: str) -> Collection[int] | None:
+        hub = self._context.hub(source_id)
+        return None if hub is None or hub.state is HubState.STARTING else hub.positions.keys()
+
+    async def produce(
+        self, source_id: str, records: Sequence[Outgoing], within: float
+    ) -> Sequence[Published | Unpublished]:
+        tickets: list[ProduceTicket] = []
+        began = trio.current_time()
+        deadline, until = began + within, began + _SLICE_SECONDS
+        for record in records:
+            tickets.append(ProduceTicket(len(tickets), record, None, deadline))
+            if trio.current_time() >= until:
+                await trio.lowlevel.checkpoint()
+                until = trio.current_time() + _SLICE_SECONDS
+        size, load = sum(ticket.size for ticket in tickets), self._context.request_load
+        if load.produced_bytes + size > MOST_BYTES:
+            raise RequestLimit("too many bytes wait to be written; try again in a moment")
+        load.produced_bytes += size
+        try:
+            await _ProduceRequest(tickets).run(self._context.produce_queue(source_id))
+        finally:
+            load.produced_bytes -= size
+        return [cast("Published | Unpublished", ticket.result) for ticket in tickets]
+
+
+class _ProduceRequest:
+    """Implement `produce_queue.ProduceFeed`: the records of one request."""
+
+    def __init__(self, tickets: Sequence[ProduceTicket]) -> None:
+        self._tickets = tickets
+        self._settled = 0
+        self._done = trio.Event()
+
+    async def run(self, queue: ProduceQueue) -> None:
+        """Have them written. Who is cancelled gives up what was not handed over."""
+        try:
+            for ticket in self._tickets:
+                queue.add(self, ticket)
+            await self._done.wait()
+        finally:
+            queue.drop(self)
+
+    def settle(self) -> None:
+        """Look whether all have a result."""
+        while self._tickets[self._settled].result is not None:
+            self._settled += 1
+            if self._settled == len(self._tickets):
+                self._done.set()
+                break
+
+    def make_room(self) -> None:
+        """Do nothing: what plain requests bring is bounded in all, and never waits."""
