@@ -35,7 +35,7 @@ _EXTRAS = {
 """Entry points of this distribution whose sources need an extra of it."""
 
 
-_BUILT_IN = {name: f"kiwi_gw.dialects.{name}.plugin" for name in ("kiwi", "zetta", "lenses")}
+_BUILT_IN = {name: f"kiwi_gw.dialects.{name}.plugin" for name in ("kiwi", "zetta", "lenses", "pulsar")}
 """Plugins that are always loaded, whatever the configuration names: modules by name."""
 
 

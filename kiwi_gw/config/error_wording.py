@@ -85,6 +85,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def unknown_key(word: str, known: Iterable[str]) -> str:
     known = list(known)
     hint = did_you_mean(word, known)
-    if not hint and 0 < len(known) <= 12:
+    if not hint and 0 < len(known) <= 16:
         hint = f"; known here: {', '.join(known)}"
     return f"unknown key{hint}"

@@ -41,7 +41,7 @@ def _source(source: SourceSettings, settings: Settings) -> dict[str, object]:
             shown[key] = {name: value for name, value in own.items() if value != general[name]}
     for name, block in source.blocks.items():
         if block != type(block)():
-            shown[name] = block.model_dump(mode="json", exclude_defaults=True)
+            shown[name] = block.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return shown
 
 

@@ -70,6 +70,14 @@ class ClientRights(Protocol):
     def partitions(self, source_id: str) -> Collection[int] | None:
         """Return the partitions of a source. None: they are not known now."""
 
+    def life(self, source_id: str) -> int:
+        """Return 48 bits that say what a source reads: others when that was made anew, under the same name.
+        Where that is not known, they are of this process."""
+
+    async def turn(self) -> None:
+        """Let others have their turn, if this request has had one of some milliseconds. For handlers with
+        loops."""
+
     async def produce(
         self, source_id: str, records: Sequence[Outgoing], within: float
     ) -> Sequence[Published | Unpublished]:
@@ -154,6 +162,7 @@ class HttpRoute(Generic[P, B, A]):
     pages: pages of `server.allowed_origins` may read the answers (CORS), which no cache keeps.
     json_only: a body with another Content-Type than `application/json` gets 415.
     unfit: the status of a body that is JSON, and not of the type.
+    shown: what OpenAPI says of the body of a handler that reads the bytes itself.
     """
 
     method: str
@@ -167,12 +176,13 @@ class HttpRoute(Generic[P, B, A]):
     pages: bool = False
     json_only: bool = False
     unfit: int = 400
+    shown: type[Struct] | None = None
 
     @property
     def operation(self) -> Operation:
         """Describe it; the first paragraph of the handler's docstring is its summary."""
         summary = " ".join((self.answer.__doc__ or "").split("\n\n")[0].split())
-        body = None if self.body is bytes else cast(type[Struct], self.body)
+        body = self.shown if self.body is bytes else cast(type[Struct], self.body)
         return Operation(self.method, self.path, summary, self.parameters, body, {200: self.returns})
 
     def read_body(self, body: bytes) -> B:

@@ -68,6 +68,11 @@ class Lineage(Protocol):
     what it returns says of which history the positions are; without, they are taken as they are.
     """
 
+    @property
+    def life(self) -> int | None:
+        """Return 48 bits that say what the source reads: others when that was made anew, under the same name.
+        None: it is not known."""
+
     def marks(self, positions: Positions) -> Mapping[str, object]:
         """Return what is written beside these positions."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ MOST_BYTES: Final = 64 << 20
 """Of records that plain requests have on their way, in one process; and the same for their bodies."""
 
 _SLICE_SECONDS: Final = 0.005
+_OF_THIS_PROCESS: Final = secrets.randbits(48)
 
 
 @dataclass(slots=True)
@@ -72,6 +74,7 @@ class RequestRights:
 
     def __init__(self, context: Context, identity: Identity) -> None:
         self._context, self._identity = context, identity
+        self._turn_until = trio.current_time() + _SLICE_SECONDS
 
     def sources(self) -> Iterable[SourceInfo]:
         return self._context.sources()
@@ -83,17 +86,25 @@ class RequestRights:
         hub = self._context.hub(source_id)
         return None if hub is None or hub.state is HubState.STARTING else hub.positions.keys()
 
+    def life(self, source_id: str) -> int:
+        hub = self._context.hub(source_id)
+        lineage = None if hub is None else hub.lineage
+        known = None if lineage is None else lineage.life
+        return _OF_THIS_PROCESS if known is None else known
+
+    async def turn(self) -> None:
+        if trio.current_time() >= self._turn_until:
+            await trio.lowlevel.checkpoint()
+            self._turn_until = trio.current_time() + _SLICE_SECONDS
+
     async def produce(
         self, source_id: str, records: Sequence[Outgoing], within: float
     ) -> Sequence[Published | Unpublished]:
         tickets: list[ProduceTicket] = []
-        began = trio.current_time()
-        deadline, until = began + within, began + _SLICE_SECONDS
+        deadline = trio.current_time() + within
         for record in records:
             tickets.append(ProduceTicket(len(tickets), record, None, deadline))
-            if trio.current_time() >= until:
-                await trio.lowlevel.checkpoint()
-                until = trio.current_time() + _SLICE_SECONDS
+            await self.turn()
         size, load = sum(ticket.size for ticket in tickets), self._context.request_load
         if load.produced_bytes + size > MOST_BYTES:
             raise RequestLimit("too many bytes wait to be written; try again in a moment")

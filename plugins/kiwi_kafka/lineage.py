@@ -51,6 +51,11 @@ class TopicLineage:
         self._newest: Mapping[int, int] | None = None  # epochs, when the cluster was asked last
         self._ends: dict[tuple[int, int], int] = {}  # by partition and epoch; -1: the leader does not know
 
+    @property
+    def life(self) -> int | None:
+        """Return the end of the topic's id; None: this cluster has none."""
+        return None if self.topic_id == NO_ID else int.from_bytes(self.topic_id[-6:], "big")
+
     # --- for what reads ---
 
     def known(self, partition: int) -> tuple[int, int] | None:

@@ -266,7 +266,7 @@ cluster:
         "4: sources[2].password_file: must be text: the path of a file that holds the secret",
         "5: sources[3].min_file: unknown key; known here: type, id, min, interval_ms, lazy, "
         "password, labels, "
-        "password_file, subscriber, window, zetta, lenses",
+        "password_file, subscriber, window, zetta, lenses, pulsar",
         "8: sources[4].password_file: the environment variable NONE is not set; ${NONE:-...} gives "
         "it a default",
         "13: cluster.users[0].password_file: the file /does/not/exist cannot be read: No such file "

@@ -29,6 +29,7 @@ ENVIRON = {
     "DASHBOARD_TOKEN": "dashboard-0123456789",
     "PROMETHEUS_TOKEN": "prometheus-0123456789",
     "BACKOFFICE_TOKEN": "backoffice-0123456789",
+    "SHOP_TOKEN": "shop-0123456789-0123",
     "SESSION_KEY": "a key of thirty-two bytes or more",
 }
 RENEW = "renew it with: python -m tests.config_reference"

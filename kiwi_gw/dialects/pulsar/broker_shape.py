@@ -1,0 +1,121 @@
+"""Producing in the form of Pulsar's brokers (pull request 8125): a payload is text, for a schema.
+
+POST /topics/persistent/public/default/orders
+{"valueSchema": "{\"type\": \"STRING\"}", "messages": [{"key": "k", "payload": "hello"}]}
+200 {"messagePublishResults": [{"messageId": "77:41:0", "errorCode": 0, "schemaVersion": 0}],
+     "schemaVersion": 0}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from kiwi_gw.decoding import sentence
+from kiwi_gw.dialect_api.http import HttpRequest, HttpResponse
+from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
+from kiwi_gw.dialects.pulsar.message_ids import MessageId
+from kiwi_gw.dialects.pulsar.messages import (
+    NOTHING,
+    BrokerAnswer,
+    BrokerMessage,
+    BrokerRequest,
+    MessageToSend,
+    PartitionPath,
+    PublishResult,
+    TopicPath,
+)
+from kiwi_gw.dialects.pulsar.producing import Encoders, Result, written
+from kiwi_gw.dialects.pulsar.schemas import encoder_of, schema_info
+from kiwi_gw.dialects.pulsar.settings import PulsarSettings
+from kiwi_gw.dialects.pulsar.topics import WritableTopic
+from kiwi_gw.model import Published
+
+_TEXTS: Final = ("string", "bytes", "none")
+_STRING: Final = Raw(b'{"type":"STRING"}')
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerProducing:
+    """Answer requests to produce, in the form of Pulsar's brokers."""
+
+    settings: PulsarSettings
+
+    async def to_topic(self, request: HttpRequest[TopicPath, bytes]) -> BrokerAnswer | HttpResponse:
+        """Write messages to a topic, in the form of Pulsar's brokers."""
+        return await self._produce(request)
+
+    async def to_partition(self, request: HttpRequest[PartitionPath, bytes]) -> BrokerAnswer | HttpResponse:
+        """Write messages to one partition of a topic, in the form of Pulsar's brokers."""
+        return await self._produce(request)
+
+    async def _produce(
+        self, request: HttpRequest[TopicPath, bytes] | HttpRequest[PartitionPath, bytes]
+    ) -> BrokerAnswer | HttpResponse:
+        try:
+            topic, results = await written(request, self.settings, _read)
+        except PulsarError as error:
+            return error.broker_response
+        return BrokerAnswer([_result(result, topic) for result in results])
+
+
+def _read(body: bytes, topic: WritableTopic) -> tuple[Sequence[MessageToSend], Encoders]:
+    """Read a request. Raises PulsarError."""
+    try:
+        asked = msgspec.json.decode(body, type=BrokerRequest)
+    except msgspec.ValidationError as error:
+        raise PulsarError(PulsarCode.MESSAGES, sentence(error, BrokerRequest)) from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise PulsarError(PulsarCode.MALFORMED, "the body is not JSON") from None
+    if asked.schemaVersion is not None and asked.schemaVersion >= 0:
+        raise PulsarError(PulsarCode.VALUE_SCHEMA, "there are no versions of schemas here")
+    if asked.keySchema:
+        raise PulsarError(PulsarCode.KEY_SCHEMA, "keys are text here; keySchema is not taken")
+    given = Raw(asked.valueSchema.encode()) if asked.valueSchema else _STRING
+    info = schema_info(given, PulsarCode.VALUE_SCHEMA)
+    encode, as_text = encoder_of(info, PulsarCode.VALUE_SCHEMA), info.type.lower() in _TEXTS
+    if as_text:
+        encode = encoder_of(schema_info(_STRING, PulsarCode.VALUE_SCHEMA), PulsarCode.VALUE_SCHEMA)
+    return [_message(message, as_text=as_text) for message in asked.messages], Encoders(encode)
+
+
+def _message(message: BrokerMessage, *, as_text: bool) -> MessageToSend:
+    """Return what the message is in the form of the document. as_text: its payload is not JSON."""
+    payload = message.payload
+    if payload is None:
+        value = Raw(b"null")
+    else:
+        value = Raw(msgspec.json.encode(payload) if as_text else payload.encode())
+    return MessageToSend(
+        value,
+        NOTHING if message.key is None else Raw(msgspec.json.encode(message.key)),
+        None,
+        message.properties,
+        _event_time(message),
+        message.sequenceId,
+        message.replicationClusters,
+        message.disableReplication,
+        message.deliverAt,
+        message.deliverAfterMs,
+    )
+
+
+def _event_time(message: BrokerMessage) -> int | None:
+    """Return when it happened. Raises PulsarError."""
+    when = message.eventTime
+    if not isinstance(when, str):
+        return when
+    if when.isascii() and when.isdigit() and len(when) <= 18:
+        return int(when)
+    raise PulsarError(PulsarCode.MESSAGES, "eventTime must be milliseconds since 1970")
+
+
+def _result(result: Result, topic: WritableTopic) -> PublishResult:
+    if isinstance(result, Published):
+        place = MessageId(topic.life, result.offset, result.partition)
+        return PublishResult(0, place.in_words, None, 0)
+    return PublishResult(2, errorMsg=result.message)

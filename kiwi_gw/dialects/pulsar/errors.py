@@ -1,0 +1,103 @@
+"""What is answered to a request that cannot be served: a code of five digits, of which the first three are
+the status of HTTP (document 003), and words."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from kiwi_gw.dialect_api.http import HttpFailure, HttpResponse
+from kiwi_gw.errors import KiwiError
+
+JSON: Final = "application/json"
+
+
+class PulsarCode(enum.IntEnum):
+    """What is wrong."""
+
+    MALFORMED = 40001
+    UNAUTHENTICATED = 40101
+    FORBIDDEN = 40301
+    PATH = 40400
+    TOPIC = 40401
+    PARTITION = 40402
+    METHOD = 40501
+    TIMEOUT = 40801
+    TOO_LARGE = 41301
+    MEDIA_TYPE = 41501
+    NO_KEY_VALUE_SCHEMA = 42201
+    NO_VALUE_SCHEMA = 42202
+    KEY_SCHEMA = 42203
+    VALUE_SCHEMA = 42204
+    MESSAGES = 42205
+    NOT_IN_KAFKA = 42206
+    LIMIT = 42901
+    UNAVAILABLE = 50301
+
+
+_OF_STATUS: Final[Mapping[int, PulsarCode]] = {
+    400: PulsarCode.MALFORMED,
+    401: PulsarCode.UNAUTHENTICATED,
+    403: PulsarCode.FORBIDDEN,
+    404: PulsarCode.PATH,
+    405: PulsarCode.METHOD,
+    408: PulsarCode.TIMEOUT,
+    413: PulsarCode.TOO_LARGE,
+    415: PulsarCode.MEDIA_TYPE,
+    422: PulsarCode.MESSAGES,
+    429: PulsarCode.LIMIT,
+}
+_SOON: Final = (("Retry-After", "1"),)
+
+
+class PulsarError(KiwiError):
+    """A request that is answered with an error. more: members beside the code and the message. allow: the
+    methods that the path takes, for METHOD."""
+
+    def __init__(
+        self, code: PulsarCode, message: str, more: Mapping[str, object] | None = None, allow: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.code, self.more, self.allow = code, more or {}, allow
+
+    @property
+    def status(self) -> int:
+        """Return that of HTTP."""
+        return self.code // 100
+
+    @property
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """Return those that the status wants."""
+        if self.status in (429, 503):
+            return _SOON
+        return (("Allow", self.allow),) if self.allow else ()
+
+    @property
+    def response(self) -> HttpResponse:
+        """Return the answer."""
+        said = {"error_code": int(self.code), "message": str(self), **self.more}
+        return HttpResponse(self.status, msgspec.json.encode(said) + b"\n", JSON, self.headers)
+
+    @property
+    def broker_response(self) -> HttpResponse:
+        """Return the answer as Pulsar's brokers give it."""
+        return _reason(self.status, str(self), self.headers)
+
+
+def page(failure: HttpFailure) -> HttpResponse:
+    """Answer what the gateway has refused itself."""
+    code = int(_OF_STATUS.get(failure.status, failure.status * 100))
+    said = {"error_code": code, "message": failure.message}
+    return HttpResponse(failure.status, msgspec.json.encode(said) + b"\n", JSON)
+
+
+def broker_page(failure: HttpFailure) -> HttpResponse:
+    """Answer the same as Pulsar's brokers do."""
+    return _reason(failure.status, failure.message)
+
+
+def _reason(status: int, words: str, headers: tuple[tuple[str, str], ...] = ()) -> HttpResponse:
+    return HttpResponse(status, msgspec.json.encode({"reason": words}) + b"\n", JSON, headers)

@@ -1,0 +1,74 @@
+"""Ids of messages: base64 of Pulsar's protobuf `MessageIdData` (ledgerId 1, entryId 2, partition 3). The
+ledger is the life of the topic, the entry the offset."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Final, NamedTuple
+
+_LEDGER, _ENTRY, _PARTITION = 0x08, 0x10, 0x18
+_MOST: Final = 1 << 64
+_MOST_TEXT: Final = 64
+_TO_STANDARD: Final = str.maketrans("-_ ", "+/+")
+
+
+class MessageId(NamedTuple):
+    """Where a message is. life: of its topic, 48 bits."""
+
+    life: int
+    offset: int
+    partition: int
+
+    def __str__(self) -> str:
+        fields = ((_LEDGER, self.life), (_ENTRY, self.offset), (_PARTITION, self.partition))
+        data = b"".join(bytes([tag]) + _varint(value) for tag, value in fields)
+        return base64.b64encode(data).decode()
+
+    @property
+    def in_words(self) -> str:
+        """Return it as Pulsar's brokers write it: `LEDGER:OFFSET:PARTITION`."""
+        return f"{self.life}:{self.offset}:{self.partition}"
+
+
+def read_message_id(text: str) -> MessageId:
+    """Read one, of either alphabet of base64, padded or not. Raises ValueError for what is none."""
+    if len(text) > _MOST_TEXT:
+        raise ValueError("this is no id of a message")
+    try:
+        text = text.translate(_TO_STANDARD).rstrip("=")
+        data = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+        found: dict[int, int] = {}
+        at = 0
+        while at < len(data):
+            tag = data[at]
+            if tag not in (_LEDGER, _ENTRY, _PARTITION) or tag in found:
+                raise ValueError  # noqa: TRY301
+            found[tag], at = _read_varint(data, at + 1)
+        return MessageId(found[_LEDGER], found[_ENTRY], found[_PARTITION])
+    except (ValueError, KeyError, IndexError, binascii.Error):
+        raise ValueError("this is no id of a message") from None
+
+
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value >= 0x80:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return the number that begins there, and where it ends. Raises IndexError, ValueError."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if value >= _MOST:
+        raise ValueError
+    return value, at

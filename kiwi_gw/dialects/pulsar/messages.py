@@ -1,0 +1,147 @@
+"""What is asked for and answered, as structs: they validate requests, and make the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Raw, Struct, field
+
+MOST_MESSAGES = 10_000
+
+NOTHING = Raw(b"")
+"""A member that is not there."""
+
+
+def _nothing() -> Raw:
+    return NOTHING
+
+
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1, description="an integer of 64 bits")]
+Time = Annotated[int, Meta(ge=0, le=2**63 - 1, description="milliseconds since 1970, an integer")]
+Partition = Annotated[int, Meta(ge=0, le=2**31 - 1, description="an integer from 0 to 2^31 - 1")]
+
+
+class TopicPath(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which topic."""
+
+    tenant: str
+    namespace: str
+    topic: str
+
+
+class PartitionPath(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which partition of a topic."""
+
+    tenant: str
+    namespace: str
+    topic: str
+    partition: Partition
+
+
+class MessageToSend(Struct, frozen=True, forbid_unknown_fields=True):
+    """A message to be written. key: a string, or as the key's schema has it. value: as the schema has it;
+    null for a tombstone. deliverAt, deliverAfterMs, replicationClusters, disableReplication: what Kafka
+    cannot do is refused."""
+
+    value: Raw
+    key: Raw = field(default_factory=_nothing)
+    partition: Partition | None = None
+    properties: dict[str, str] | None = None
+    eventTime: Time | None = None  # noqa: N815  (as it is sent)
+    sequenceId: Int64 | None = None  # noqa: N815
+    replicationClusters: list[str] | None = None  # noqa: N815
+    disableReplication: bool | None = None  # noqa: N815
+    deliverAt: Int64 | None = None  # noqa: N815
+    deliverAfterMs: Int64 | None = None  # noqa: N815
+
+
+Messages = Annotated[
+    list[MessageToSend],
+    Meta(min_length=1, max_length=MOST_MESSAGES, description=f"an array of 1 to {MOST_MESSAGES:,} messages"),
+]
+
+
+class ProduceRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Messages to be written to a topic. schema_type: of all of them, in any case; without, it is that of
+    the topic. key_schema, value_schema: a SchemaInfo, or its JSON text."""
+
+    messages: Messages
+    schema_type: Annotated[str, Meta(description="a string")] | None = None
+    schema_version: Int64 | None = None
+    key_schema: Raw = field(default_factory=_nothing)
+    value_schema: Raw = field(default_factory=_nothing)
+
+
+class LooseRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """The same, with messages that are not looked at yet."""
+
+    messages: list[Raw]
+    schema_type: Raw = field(default_factory=_nothing)
+    schema_version: Raw = field(default_factory=_nothing)
+    key_schema: Raw = field(default_factory=_nothing)
+    value_schema: Raw = field(default_factory=_nothing)
+
+
+class MessageWritten(Struct, frozen=True):
+    """What became of a message. partition, messageId: null where it was not written. error_code: 1, it cannot
+    be written; 2, it may be another time, or nobody knows whether it was; null: it was written."""
+
+    partition: int | None
+    messageId: str | None  # noqa: N815
+    error_code: int | None
+    error: str | None
+
+
+class ProduceAnswer(Struct, frozen=True):
+    """What became of the messages, in their order. schema_version: null, as no registry keeps versions."""
+
+    schema_version: int | None
+    messageIds: list[MessageWritten]  # noqa: N815
+
+
+class BrokerMessage(Struct, frozen=True):
+    """A message in the form of Pulsar's brokers. payload: text that the schema makes bytes of."""
+
+    payload: str | None = None
+    key: str | None = None
+    properties: dict[str, str] | None = None
+    eventTime: Time | str | None = None  # noqa: N815
+    sequenceId: Int64 | None = None  # noqa: N815
+    replicationClusters: list[str] | None = None  # noqa: N815
+    disableReplication: bool | None = None  # noqa: N815
+    deliverAt: Int64 | None = None  # noqa: N815
+    deliverAfterMs: Int64 | None = None  # noqa: N815
+
+
+BrokerMessages = Annotated[
+    list[BrokerMessage],
+    Meta(min_length=1, max_length=MOST_MESSAGES, description=f"an array of 1 to {MOST_MESSAGES:,} messages"),
+]
+
+
+class BrokerRequest(Struct, frozen=True):
+    """Messages to be written, in the form of Pulsar's brokers. keySchema, valueSchema: JSON text of a
+    SchemaInfo. Other members are not looked at."""
+
+    messages: BrokerMessages
+    producerName: str | None = None  # noqa: N815
+    schemaVersion: Int64 | None = None  # noqa: N815
+    keySchema: str | None = None  # noqa: N815
+    valueSchema: str | None = None  # noqa: N815
+
+
+class PublishResult(Struct, frozen=True, omit_defaults=True):
+    """What became of a message. messageId: `LEDGER:OFFSET:PARTITION`. errorCode: 0, it was written; 2, it was
+    not, or nobody knows."""
+
+    errorCode: Annotated[int, Meta(description="0 or 2")]  # noqa: N815
+    messageId: str | None = None  # noqa: N815
+    errorMsg: str | None = None  # noqa: N815
+    schemaVersion: int | None = None  # noqa: N815
+
+
+class BrokerAnswer(Struct, frozen=True):
+    """What became of the messages, in their order."""
+
+    messagePublishResults: list[PublishResult]  # noqa: N815
+    schemaVersion: int = 0  # noqa: N815

@@ -1,0 +1,41 @@
+"""Registers Pulsar's REST interface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kiwi_gw.api import PluginContext, hookimpl
+from kiwi_gw.dialect_api import DialectContext, DialectType
+from kiwi_gw.dialects.pulsar.dialect import PulsarDialect
+from kiwi_gw.dialects.pulsar.settings import PulsarSettings, PulsarSource
+from kiwi_gw.dialects.pulsar.topics import topic_name
+from kiwi_gw.errors import PluginError
+
+
+def build(settings: PulsarSettings, context: DialectContext) -> PulsarDialect | None:
+    """Make it as the configuration wants it; None: it is switched off."""
+    return PulsarDialect(settings) if settings.enabled else None
+
+
+PULSAR = DialectType("pulsar", PulsarSettings, build, PulsarSource)
+
+
+@hookimpl
+def configure(context: PluginContext) -> None:
+    """Refuse two sources that would be one topic. Raises PluginError."""
+    settings = context.sections.get("pulsar")
+    if not isinstance(settings, PulsarSettings) or not settings.enabled:
+        return
+    owners: dict[str, str] = {}
+    for source_id, blocks in context.blocks.items():
+        name = topic_name(source_id, blocks, settings)
+        if name in owners:
+            both = f"the sources {owners[name]!r} and {source_id!r}"
+            raise PluginError(f"{both} are both called {name!r} in Pulsar's REST interface (pulsar.name)")
+        owners[name] = source_id
+
+
+@hookimpl
+def dialect_types() -> Sequence[DialectType[PulsarSettings]]:
+    """Provide it."""
+    return (PULSAR,)

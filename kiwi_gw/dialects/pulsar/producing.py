@@ -1,0 +1,294 @@
+"""Producing: a request is checked as a whole, then its records are written, and each has its result.
+
+POST /topics/public/default/orders
+{"schema_type": "string", "messages": [{"key": "k", "value": "hello", "properties": {"a": "b"}}]}
+200 {"schema_version": null, "messageIds": [
+  {"partition": 0, "messageId": "CLy14rPFxgQQKRgA", "error_code": null, "error": null}]}
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from kiwi_gw.decoding import sentence
+from kiwi_gw.dialect_api.http import ClientRights, HttpRequest, HttpResponse
+from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
+from kiwi_gw.dialects.pulsar.message_ids import MessageId
+from kiwi_gw.dialects.pulsar.messages import (
+    NOTHING,
+    LooseRequest,
+    MessageToSend,
+    MessageWritten,
+    PartitionPath,
+    ProduceAnswer,
+    ProduceRequest,
+    TopicPath,
+)
+from kiwi_gw.dialects.pulsar.schemas import (
+    KEY_VALUE,
+    Encode,
+    encode_string,
+    encoder_of,
+    schema_info,
+    unknown_type,
+    value_encoder,
+)
+from kiwi_gw.dialects.pulsar.settings import PulsarSettings
+from kiwi_gw.dialects.pulsar.topics import WritableTopic, check_partition, writable_topic
+from kiwi_gw.model import Outgoing, Published, Unpublished
+
+MOST_RECORD_BYTES: Final = 1_000_000
+MOST_INVALID: Final = 16
+"""Messages that an error names."""
+
+SEQUENCE: Final = "__pulsar.sequence"
+"""The header that keeps a message's sequenceId."""
+
+_RESERVED: Final = "__pulsar."
+_NULL: Final = b"null"
+_UNKNOWN_OUTCOME: Final = "outcome unknown"
+
+Result = Published | Unpublished
+
+
+@dataclass(frozen=True, slots=True)
+class Encoders:
+    """How values become bytes, and keys; key: None: they are text."""
+
+    value: Encode
+    key: Encode | None = None
+
+
+ReadRequest = Callable[[bytes, WritableTopic], tuple[Sequence[MessageToSend], Encoders]]
+"""Reads a body: what is to be written, and how it becomes bytes. Raises PulsarError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Producing:
+    """Answer requests to produce, in the form of the document."""
+
+    settings: PulsarSettings
+
+    async def to_topic(self, request: HttpRequest[TopicPath, bytes]) -> ProduceAnswer | HttpResponse:
+        """Write messages to a topic."""
+        return await self._produce(request)
+
+    async def to_partition(self, request: HttpRequest[PartitionPath, bytes]) -> ProduceAnswer | HttpResponse:
+        """Write messages to one partition of a topic."""
+        return await self._produce(request)
+
+    async def _produce(
+        self, request: HttpRequest[TopicPath, bytes] | HttpRequest[PartitionPath, bytes]
+    ) -> ProduceAnswer | HttpResponse:
+        try:
+            topic, results = await written(request, self.settings, _read)
+        except PulsarError as error:
+            return error.response
+        answer = ProduceAnswer(None, [_result(result, topic) for result in results])
+        if all(result.error_code == 2 for result in answer.messageIds):
+            words = "none of the messages is known to be written"
+            return PulsarError(PulsarCode.UNAVAILABLE, words, msgspec.structs.asdict(answer)).response
+        return answer
+
+
+async def written(
+    request: HttpRequest[TopicPath, bytes] | HttpRequest[PartitionPath, bytes],
+    settings: PulsarSettings,
+    read: ReadRequest,
+) -> tuple[WritableTopic, Sequence[Result]]:
+    """Write what a request brings. Returns where, and what became of its messages. Raises PulsarError if
+    anything of it cannot be used: nothing is written then."""
+    rights, path = request.rights, request.parameters
+    topic = writable_topic(f"{path.tenant}/{path.namespace}/{path.topic}", rights, settings)
+    partition = path.partition if isinstance(path, PartitionPath) else None
+    if partition is not None:
+        check_partition(topic, partition)
+    messages, encoders = read(request.body, topic)
+    records = await _outgoing(messages, encoders, topic, partition, rights)
+    return topic, await rights.produce(topic.info.id, records, settings.produce_timeout_ms / 1000)
+
+
+def _read(body: bytes, topic: WritableTopic) -> tuple[Sequence[MessageToSend], Encoders]:
+    asked = read_request(body)
+    return asked.messages, _encoders(asked, topic)
+
+
+def read_request(body: bytes) -> ProduceRequest:
+    """Read a request to produce. Raises PulsarError, which names messages that are not as they must be."""
+    try:
+        return msgspec.json.decode(body, type=ProduceRequest)
+    except msgspec.ValidationError as error:
+        if "`$.messages[" in str(error) and (invalid := _invalid_messages(body)):
+            raise _invalid(invalid) from None
+        raise PulsarError(PulsarCode.MESSAGES, sentence(error, ProduceRequest)) from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise PulsarError(PulsarCode.MALFORMED, "the body is not JSON") from None
+
+
+def _invalid(invalid: Sequence[tuple[int, str]]) -> PulsarError:
+    """Say which messages cannot be used, by their index, and why: the first of them."""
+    named = [{"index": index, "error": words} for index, words in invalid[:MOST_INVALID]]
+    index, words = invalid[0]
+    said = f"nothing was written: message {index}: {words}"
+    return PulsarError(PulsarCode.MESSAGES, said, {"invalid": named})
+
+
+def _invalid_messages(body: bytes) -> Sequence[tuple[int, str]]:
+    try:
+        loose = msgspec.json.decode(body, type=LooseRequest)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return ()
+    found = []
+    for index, message in enumerate(loose.messages):
+        try:
+            msgspec.json.decode(message, type=MessageToSend)
+        except msgspec.ValidationError as error:
+            found.append((index, sentence(error, MessageToSend)))
+            if len(found) == MOST_INVALID:
+                break
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            found.append((index, "it is not JSON"))
+    return found
+
+
+def _encoders(asked: ProduceRequest, topic: WritableTopic) -> Encoders:
+    """Find how keys and values become bytes. Raises PulsarError."""
+    if asked.schema_version is not None:
+        words = "there are no versions of schemas here: the topic has no schema registry"
+        raise PulsarError(PulsarCode.VALUE_SCHEMA, words)
+    kind = (asked.schema_type or topic.values).lower()
+    value = None if _absent(asked.value_schema) else schema_info(asked.value_schema, PulsarCode.VALUE_SCHEMA)
+    if kind == KEY_VALUE:
+        if value is None or _absent(asked.key_schema):
+            raise PulsarError(
+                PulsarCode.NO_KEY_VALUE_SCHEMA, "key_value needs both key_schema and value_schema"
+            )
+        key = schema_info(asked.key_schema, PulsarCode.KEY_SCHEMA)
+        return Encoders(encoder_of(value, PulsarCode.VALUE_SCHEMA), encoder_of(key, PulsarCode.KEY_SCHEMA))
+    if not _absent(asked.key_schema):
+        raise PulsarError(PulsarCode.KEY_SCHEMA, f"key_schema is for schema_type {KEY_VALUE}")
+    if value is not None:
+        if asked.schema_type is not None and value.type.lower() != kind:
+            words = f"schema_type and the type of value_schema differ: {kind[:40]!r}, {value.type[:40]!r}"
+            raise PulsarError(PulsarCode.VALUE_SCHEMA, words)
+        return Encoders(encoder_of(value, PulsarCode.VALUE_SCHEMA))
+    if asked.schema_type is not None and kind in ("json", "avro"):
+        raise PulsarError(PulsarCode.NO_VALUE_SCHEMA, f"{kind} needs value_schema")
+    encode = value_encoder(kind)
+    if encode is None:
+        raise unknown_type(kind, PulsarCode.VALUE_SCHEMA)
+    return Encoders(encode)
+
+
+async def _outgoing(
+    messages: Sequence[MessageToSend],
+    encoders: Encoders,
+    topic: WritableTopic,
+    partition: int | None,
+    rights: ClientRights,
+) -> Sequence[Outgoing]:
+    """Make records of messages. partition: of all of them; None: as each says. Raises PulsarError if any
+    cannot be used."""
+    found: list[Outgoing] = []
+    invalid: list[tuple[int, str]] = []
+    turns = random.randrange(len(topic.partitions))  # noqa: S311  (where it begins matters to nobody)
+    now = time.time_ns() // 1_000_000
+    for index, message in enumerate(messages):
+        _check_possible(message, now)
+        try:
+            key = _key(message.key, encoders.key)
+            value = _value(message.value, encoders.value)
+            chosen = _partition(message.partition, partition, topic)
+            headers = _headers(message.properties, message.sequenceId)
+            if chosen is None and key is None:
+                chosen, turns = topic.partitions[turns % len(topic.partitions)], turns + 1
+            record = Outgoing(key, value, headers, message.eventTime, chosen)
+            _check_size(record)
+        except ValueError as error:
+            invalid.append((index, str(error)))
+            if len(invalid) == MOST_INVALID:
+                break
+        else:
+            found.append(record)
+        await rights.turn()
+    if invalid:
+        raise _invalid(invalid)
+    return found
+
+
+def _check_possible(message: MessageToSend, now: int) -> None:
+    """Raise PulsarError for what Kafka cannot do. now: ms since the epoch."""
+    late = (message.deliverAt or 0) > now or (message.deliverAfterMs or 0) > 0
+    if late or message.replicationClusters or message.disableReplication:
+        what = "deliver a message later" if late else "choose to which clusters a message is replicated"
+        raise PulsarError(PulsarCode.NOT_IN_KAFKA, f"Kafka cannot {what}; nothing was written")
+
+
+def _headers(properties: dict[str, str] | None, sequence: int | None) -> Sequence[tuple[str, bytes]]:
+    """Make headers of a message's properties, and of its sequence id. Raises ValueError."""
+    if not properties and sequence is None:
+        return ()
+    headers = []
+    for name, text in (properties or {}).items():
+        if name.startswith(_RESERVED):
+            raise ValueError(f"properties must not begin with {_RESERVED}")
+        try:
+            name.encode()
+            headers.append((name, text.encode()))
+        except UnicodeEncodeError:
+            raise ValueError("properties must be text: a surrogate stands alone in one") from None
+    if sequence is not None:
+        headers.append((SEQUENCE, str(sequence).encode()))
+    return headers
+
+
+def _check_size(record: Outgoing) -> None:
+    """Raise ValueError for a record that is too large."""
+    if record.size > MOST_RECORD_BYTES:
+        raise ValueError(f"it has {record.size:,} bytes, and may have {MOST_RECORD_BYTES:,}")
+
+
+def _absent(given: Raw) -> bool:
+    return bytes(given) in (bytes(NOTHING), _NULL)
+
+
+def _key(given: Raw, encode: Encode | None) -> bytes | None:
+    if _absent(given):
+        return None
+    try:
+        return (encode or encode_string)(bytes(given))
+    except ValueError as error:
+        raise ValueError(f"key {error}") from None
+
+
+def _value(given: Raw, encode: Encode) -> bytes | None:
+    try:
+        return encode(bytes(given))
+    except ValueError as error:
+        raise ValueError(f"value {error}") from None
+
+
+def _partition(wanted: int | None, of_path: int | None, topic: WritableTopic) -> int | None:
+    """Choose the partition. Raises ValueError."""
+    if wanted is None:
+        return of_path
+    if wanted not in topic.partitions:
+        raise ValueError(f"there is no partition {wanted}")
+    if of_path is not None and wanted != of_path:
+        raise ValueError(f"partition {wanted} is another one than that of the path")
+    return wanted
+
+
+def _result(result: Result, topic: WritableTopic) -> MessageWritten:
+    if isinstance(result, Published):
+        place = MessageId(topic.life, result.offset, result.partition)
+        return MessageWritten(result.partition, str(place), None, None)
+    words = result.message if result.known else _UNKNOWN_OUTCOME
+    return MessageWritten(None, None, 2 if result.retriable else 1, words)

@@ -1,0 +1,149 @@
+"""What the schemas of Pulsar make of values: bytes as Kafka's own serializers write them.
+
+Values come as JSON (`schema_type` of the REST interface) or, in the form of Pulsar's brokers, as text.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
+
+Encode = Callable[[bytes], bytes | None]
+"""Makes bytes of a value as JSON; None of null. Raises ValueError, with words for the client."""
+
+KEY_VALUE: Final = "key_value"
+
+_INTEGERS: Final[Mapping[str, str]] = {"int8": ">b", "int16": ">h", "int32": ">i", "int64": ">q"}
+_FLOATS: Final[Mapping[str, str]] = {"float": ">f", "double": ">d"}
+_NULL: Final = b"null"
+
+
+class SchemaInfo(Struct, frozen=True):
+    """Say what values are. schema: a definition, in Avro's language; as an object, as text or in base64."""
+
+    type: str
+    schema: Any = None
+    properties: dict[str, str] | None = None
+
+
+def value_encoder(kind: str) -> Encode | None:
+    """Return how values of a type become bytes, whatever the case of its name. None: there is no such type
+    here."""
+    kind = kind.lower()
+    if kind in _INTEGERS:
+        return _integer(kind)
+    if kind in _FLOATS:
+        return _float(kind)
+    return _OTHERS.get(kind)
+
+
+def schema_info(given: Raw, code: PulsarCode) -> SchemaInfo:
+    """Read a SchemaInfo, or JSON text that holds one. Raises PulsarError with this code."""
+    try:
+        text = bytes(given)
+        if text[:1] == b'"':
+            text = msgspec.json.decode(text, type=str).encode()
+        return msgspec.json.decode(text, type=SchemaInfo)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise PulsarError(code, "the schema must be an object with type, schema and properties") from None
+
+
+def encoder_of(info: SchemaInfo, code: PulsarCode) -> Encode:
+    """Return how values of a schema become bytes. Raises PulsarError with this code, or NOT_IN_KAFKA."""
+    encode = value_encoder(info.type)
+    if encode is None:
+        raise unknown_type(info.type, code)
+    if info.schema not in (None, "", {}):
+        words = "a schema with a definition is not taken here, as there is no schema registry for it yet"
+        raise PulsarError(code, words)
+    return encode
+
+
+def unknown_type(kind: str, code: PulsarCode) -> PulsarError:
+    """Say why a type is not taken."""
+    if kind.lower() == "avro":
+        return PulsarError(code, "avro is not taken here yet: it needs a schema registry")
+    return PulsarError(PulsarCode.NOT_IN_KAFKA, f"there is no schema type {kind[:40]!r} here")
+
+
+def _decoded(text: bytes, kind: Any, words: str) -> Any:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise ValueError(words) from None
+
+
+def _none(text: bytes) -> bytes | None:
+    """A string is its UTF-8, anything else its JSON, as with PUBLISH of Lenses."""
+    if text == _NULL:
+        return None
+    return encode_string(text) if text[:1] == b'"' else text
+
+
+def encode_string(text: bytes) -> bytes | None:
+    """Make bytes of a string, as `Encode`."""
+    found = _decoded(text, str | None, "must be a string")
+    try:
+        return None if found is None else found.encode()
+    except UnicodeEncodeError:
+        raise ValueError("must be text: a surrogate stands alone in it") from None
+
+
+def _bytes(text: bytes) -> bytes | None:
+    found = _decoded(text, str | None, "must be a string of base64")
+    try:
+        return None if found is None else base64.b64decode(found, validate=True)
+    except (ValueError, binascii.Error):
+        raise ValueError("must be a string of base64") from None
+
+
+def _boolean(text: bytes) -> bytes | None:
+    found = _decoded(text, bool | None, "must be true or false")
+    return None if found is None else bytes([found])
+
+
+def _json(text: bytes) -> bytes | None:
+    return None if text == _NULL else text
+
+
+def _integer(kind: str) -> Encode:
+    form, words = _INTEGERS[kind], f"must be an integer that fits into {kind}"
+
+    def encode(text: bytes) -> bytes | None:
+        found = _decoded(text, int | None, words)
+        try:
+            return None if found is None else struct.pack(form, found)
+        except struct.error:
+            raise ValueError(words) from None
+
+    return encode
+
+
+def _float(kind: str) -> Encode:
+    form, words = _FLOATS[kind], f"must be a number that fits into a {kind}"
+
+    def encode(text: bytes) -> bytes | None:
+        found = _decoded(text, float | None, words)
+        try:
+            return None if found is None else struct.pack(form, found)
+        except (struct.error, OverflowError):
+            raise ValueError(words) from None
+
+    return encode
+
+
+_OTHERS: Final[Mapping[str, Encode]] = {
+    "none": _none,
+    "bytes": _bytes,
+    "string": encode_string,
+    "boolean": _boolean,
+    "json": _json,
+}

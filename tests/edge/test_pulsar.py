@@ -1,0 +1,281 @@
+"""Pulsar's REST interface: what is answered to every kind of request, through the whole gateway."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+
+from kiwi_gw.api import Action, HeadCredential, Identity, Permit, Refusal, SourceInfo, hookimpl
+from kiwi_gw.dialects.pulsar import topics
+from kiwi_gw.dialects.pulsar.message_ids import read_message_id
+from kiwi_gw.dialects.pulsar.settings import PulsarSettings, PulsarSource
+from kiwi_gw.testing import GatewayUnderTest, Script, ScriptedSources, open_gateway
+from tests.edge.wire import Client
+
+SETTINGS = "plugins: [scripted{plugins}]\npulsar: {{enabled: true{more}}}\nsources:\n"
+SOURCES = """\
+  - {type: scripted, id: orders}
+  - {type: scripted, id: others, pulsar: {name: shop/eu/x, schema: {type: JSON}}}
+"""
+OWN = "/topics/public/default/orders"
+BROKER = "/topics/persistent/public/default/orders"
+JSON = ("Content-Type", "application/json")
+ADMIN = ("Authorization", "Bearer writer")
+
+
+class Rights:
+    """Lets `writer` do all, `reader` read, and others nothing."""
+
+    @hookimpl
+    def authenticate(self, credential: object) -> Identity | Refusal | None:
+        assert isinstance(credential, HeadCredential)
+        name = (credential.header("authorization") or "").removeprefix("Bearer ")
+        return Identity(name) if name else Refusal("no_token", "who are you?")
+
+    @hookimpl
+    def authorize(
+        self, identity: Identity, action: Action, source: SourceInfo | None
+    ) -> Permit | Refusal | None:
+        if identity.name == "writer" or (identity.name, action) == ("reader", Action.SUBSCRIBE):
+            return Permit()
+        return Refusal("forbidden", "not for you")
+
+
+@asynccontextmanager
+async def pulsar(
+    *, rights: bool = False, writable: bool = True, more: str = "", server: str = ""
+) -> AsyncIterator[tuple[GatewayUnderTest, Script]]:
+    sources = ScriptedSources(writable=writable)
+    plugins: dict[str, Any] = {"scripted": sources} | ({"rights": Rights()} if rights else {})
+    text = SETTINGS.format(plugins=", rights" if rights else "", more=more) + SOURCES + server
+    async with open_gateway(text, plugins=plugins) as gateway:
+        with trio.fail_after(20):
+            yield gateway, sources["orders"]
+
+
+async def ask(
+    gateway: GatewayUnderTest,
+    body: object = b"",
+    path: str = OWN,
+    method: str = "POST",
+    headers: Sequence[tuple[str, str]] = (JSON,),
+) -> tuple[int, dict[str, str], Any]:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", *(f"{name}: {value}" for name, value in headers)]
+    if data:
+        lines.append(f"Content-Length: {len(data)}")
+    async with await gateway.connect() as stream:
+        status, said, found = await Client(stream).request("\r\n".join([*lines, "", ""]).encode() + data)
+        while len(found) < int(said.get("content-length", "0")):
+            found += await stream.receive_some()
+    return status, said, json.loads(found) if found else None
+
+
+def messages(*found: object, **more: object) -> dict[str, object]:
+    return {"schema_type": "string", "messages": list(found), **more}
+
+
+async def test_what_is_written_has_ids() -> None:
+    async with pulsar() as (gateway, script):
+        status, headers, answer = await ask(
+            gateway, messages({"key": "k", "value": "a"}, {"value": None, "sequenceId": 7})
+        )
+        assert (status, headers["content-type"], answer["schema_version"]) == (200, "application/json", None)
+        first, second = answer["messageIds"]
+        assert first | {"messageId": ""} == {
+            "partition": 0, "messageId": "", "error_code": None, "error": None
+        }  # fmt: skip
+        ids = [read_message_id(each["messageId"]) for each in (first, second)]
+        assert [(each.offset, each.partition) for each in ids] == [(0, 0), (1, 0)]
+        assert ids[0].life == ids[1].life
+        assert script.positions == {0: 2}
+        status, _, answer = await ask(
+            gateway, messages({"value": "a", "partition": 0}), OWN + "/partitions/0"
+        )
+        assert (status, answer["messageIds"][0]["partition"]) == (200, 0)
+        status, _, answer = await ask(gateway, {"messages": [{"value": {"a": 1}}]}, "/topics/shop/eu/x")
+        assert status == 200
+
+
+async def test_the_form_of_brokers() -> None:
+    async with pulsar() as (gateway, _):
+        body = {"messages": [{"payload": "a", "key": "k", "eventTime": "17"}, {"payload": "b"}], "other": 1}
+        status, _, answer = await ask(gateway, body, BROKER)
+        ledger = answer["messagePublishResults"][0]["messageId"].split(":")[0]
+        assert (status, answer) == (
+            200,
+            {
+                "messagePublishResults": [
+                    {"messageId": f"{ledger}:{n}:0", "errorCode": 0, "schemaVersion": 0} for n in range(2)
+                ],
+                "schemaVersion": 0,
+            },
+        )
+        numbers = {"valueSchema": '{"type":"INT32"}', "messages": [{"payload": "5"}]}
+        assert (await ask(gateway, numbers, BROKER + "/partitions/0"))[0] == 200
+    async with pulsar(more=", broker_shape: false") as (gateway, _):
+        assert (await ask(gateway, body, BROKER))[2]["error_code"] == 40400
+
+
+ROWS: list[tuple[object, str, str, int]] = [
+    (b"{", OWN, "the body is not JSON", 40001),
+    (b'{"messages":[{"value":' + b"[" * 100_000, OWN, "the body is not JSON", 40001),
+    (messages({"value": "a"}), OWN + "?x=1", "unknown field", 40001),
+    (messages({"value": "a"}), "/topics/public/default/none", "there is no such topic", 40401),
+    (messages({"value": "a"}), "/topics/public/default", "nothing is served at this path", 40400),
+    (messages({"value": "a"}), "/topics", "nothing is served at this path", 40400),
+    (messages({"value": "a"}), OWN + "/partitions/9", "there is no partition 9", 40402),
+    (messages({"value": "a"}), OWN + "/partitions/x", "partition must be an integer from 0", 40001),
+    (messages({"value": "a", "partition": 0}, schema_type="key_value"), OWN, "key_value needs both", 42201),
+    (messages({"value": {}}, schema_type="json"), OWN, "json needs value_schema", 42202),
+    (messages({"value": {}}, schema_type="avro"), OWN, "avro needs value_schema", 42202),
+    (
+        messages({"value": 1}, schema_type="key_value", key_schema=5, value_schema={"type": "int8"}),
+        OWN,
+        "the schema must be an object",
+        42203,
+    ),
+    (messages({"value": "a"}, key_schema={"type": "int8"}), OWN, "key_schema is for schema_type", 42203),
+    (messages({"value": "a"}, schema_version=3), OWN, "there are no versions of schemas here", 42204),
+    (messages({"value": "a"}, value_schema={"type": "int8"}), OWN, "schema_type and the type of", 42204),
+    (messages(), OWN, "messages must be an array of 1 to 10,000", 42205),
+    (messages(*[{"value": "a"}] * 10_001), OWN, "messages must be an array of 1 to 10,000", 42205),
+    (messages({"value": "a"}, more=1), OWN, "unknown field", 42205),
+    (messages({"value": "a"}, {"value": 5}), OWN, "nothing was written: message 1: value must be", 42205),
+    (messages({"value": "a", "more": 1}), OWN, "nothing was written: message 0: Object contains", 42205),
+    (messages({"key": "k"}), OWN, "nothing was written: message 0: Object missing", 42205),
+    (messages({"value": "a", "key": 5}), OWN, "nothing was written: message 0: key must be a string", 42205),
+    (messages({"value": "a", "partition": 4}), OWN, "message 0: there is no partition 4", 42205),
+    (messages({"value": "a", "partition": -1}), OWN, "partition must be an integer from 0", 42205),
+    (messages({"value": "a", "eventTime": -1}), OWN, "eventTime must be milliseconds since 1970", 42205),
+    (messages({"value": "a", "properties": {"__pulsar.x": ""}}), OWN, "must not begin with __pulsar.", 42205),
+    (messages({"value": "a", "properties": {"x": 1}}), OWN, "message 0: Expected `str`", 42205),
+    (messages({"value": "x" * 1_000_001}), OWN, "it has 1,000,001 bytes, and may have 1,000,000", 42205),
+    (messages({"value": "a"}, schema_type="protobuf"), OWN, "there is no schema type 'protobuf'", 42206),
+    (messages({"value": "a", "deliverAfterMs": 1}), OWN, "Kafka cannot deliver a message later", 42206),
+    (messages({"value": "a", "deliverAt": 2**62}), OWN, "Kafka cannot deliver a message later", 42206),
+    (messages({"value": "a", "replicationClusters": ["x"]}), OWN, "Kafka cannot choose to which", 42206),
+    (messages({"value": "a", "disableReplication": True}), OWN, "Kafka cannot choose to which", 42206),
+    (b" " * (1 << 20) + b"{}", OWN, "larger than", 41301),
+]
+
+
+@pytest.mark.parametrize(("body", "path", "words", "code"), ROWS)
+async def test_what_cannot_be_used_writes_nothing(body: object, path: str, words: str, code: int) -> None:
+    async with pulsar() as (gateway, script):
+        status, headers, answer = await ask(gateway, body, path)
+        assert (status, answer["error_code"]) == (code // 100, code)
+        assert words in answer["message"]
+        assert headers["content-type"] == "application/json"
+        assert script.positions == {0: 0}
+
+
+async def test_many_invalid_messages_are_named_by_their_place() -> None:
+    async with pulsar() as (gateway, _):
+        for bad in ({"value": 5}, {"value": "a", "sequenceId": "x"}):
+            found = [bad if n % 2 else {"value": "a"} for n in range(100)]
+            answer = (await ask(gateway, messages(*found)))[2]
+            assert [each["index"] for each in answer["invalid"]] == list(range(1, 32, 2))
+
+
+@pytest.mark.parametrize(
+    ("body", "path", "words", "status"),
+    [
+        (b"{", BROKER, "the body is not JSON", 400),
+        ({"messages": []}, BROKER, "messages must be an array of 1 to 10,000 messages", 422),
+        ({"messages": [{"payload": "a"}]}, "/topics/persistent/a/b/c", "there is no such topic", 404),
+        ({"messages": [{"payload": "a"}]}, BROKER + "/x", "nothing is served at this path", 404),
+        ({"messages": [{"payload": "a", "eventTime": "x"}]}, BROKER, "eventTime must be", 422),
+        ({"messages": [{"payload": "x"}], "valueSchema": '{"type":"INT8"}'}, BROKER, "message 0: value", 422),
+        ({"messages": [{"payload": "x"}], "valueSchema": "{"}, BROKER, "the schema must be an object", 422),
+        ({"messages": [{"payload": "x"}], "keySchema": "{}"}, BROKER, "keys are text here", 422),
+        ({"messages": [{"payload": "x"}], "schemaVersion": 0}, BROKER, "there are no versions", 422),
+    ],
+)
+async def test_errors_in_the_form_of_brokers(body: object, path: str, words: str, status: int) -> None:
+    async with pulsar() as (gateway, script):
+        found, _, answer = await ask(gateway, body, path)
+        assert (found, list(answer)) == (status, ["reason"])
+        assert words in answer["reason"]
+        assert script.positions == {0: 0}
+
+
+async def test_rights() -> None:
+    body = messages({"value": "a"})
+    async with pulsar(rights=True) as (gateway, _):
+        for name, expected in (("writer", None), ("reader", 40301), ("nobody", 40401), ("", 40101)):
+            headers = [JSON, ("Authorization", f"Bearer {name}")] if name else [JSON]
+            status, said, answer = await ask(gateway, body, headers=headers)
+            assert answer.get("error_code") == expected
+            if expected == 40101:
+                assert said["www-authenticate"] == "Bearer"
+        status, _, answer = await ask(gateway, body, BROKER)
+        assert (status, list(answer)) == (401, ["reason"])
+
+
+async def test_a_source_that_is_not_open_for_writing() -> None:
+    async with pulsar(writable=False) as (gateway, _):
+        status, headers, answer = await ask(gateway, messages({"value": "a"}))
+        assert (status, answer["error_code"], headers["allow"]) == (405, 40501, "OPTIONS")
+
+
+async def test_methods_media_types_and_pages() -> None:
+    page = ("Origin", "http://page.example")
+    async with pulsar(server="server: {allowed_origins: ['http://page.example']}\n") as (gateway, _):
+        status, headers, answer = await ask(gateway, path=OWN, method="PUT", headers=[])
+        assert (status, answer["error_code"], headers["allow"]) == (405, 40501, "OPTIONS, POST")
+        status, headers, answer = await ask(gateway, path=OWN, method="OPTIONS", headers=[page])
+        assert (status, headers["allow"], answer) == (204, "OPTIONS, POST", None)
+        assert headers["access-control-allow-origin"] == page[1]
+        text = [("Content-Type", "text/plain")]
+        assert (await ask(gateway, messages({"value": "a"}), headers=text))[2]["error_code"] == 41501
+        evil = [JSON, ("Origin", "http://evil.example")]
+        assert (await ask(gateway, messages({"value": "a"}), headers=evil))[2]["error_code"] == 40301
+        status, headers, _ = await ask(gateway, messages({"value": "a"}), headers=[JSON, page])
+        assert (status, headers["cache-control"]) == (200, "no-store")
+
+
+async def test_a_source_that_does_not_answer_is_503_with_what_is_not_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def hang(*args: object, **keys: object) -> None:
+        await trio.sleep_forever()
+
+    async with pulsar(more=", produce_timeout_ms: 1000") as (gateway, script):
+        monkeypatch.setattr(script, "publish", hang)
+        status, headers, answer = await ask(gateway, messages({"value": "a"}))
+        assert (status, answer["error_code"], headers["retry-after"]) == (503, 50301, "1")
+        assert answer["messageIds"] == [
+            {"partition": None, "messageId": None, "error_code": 2, "error": "outcome unknown"}
+        ]
+
+
+async def test_it_is_described() -> None:
+    async with pulsar() as (gateway, _):
+        document = (await ask(gateway, path="/openapi.json", method="GET", headers=[]))[2]
+        post = document["paths"]["/topics/{tenant}/{namespace}/{topic}/partitions/{partition}"]["post"]
+        assert [each["name"] for each in post["parameters"]] == ["tenant", "namespace", "topic", "partition"]
+        body = post["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        assert document["components"]["schemas"][body]["required"] == ["messages"]
+
+
+def test_what_a_source_may_be_called() -> None:
+    settings = PulsarSettings(enabled=True)
+    block = PulsarSource.model_validate({"name": "a/b/c"})
+    assert topics.topic_name("orders", {}, settings) == "public/default/orders"
+    assert topics.topic_name("orders", {"pulsar": block}, settings) == "a/b/c"
+    for wrong in (
+        {"name": "persistent/b/c"},
+        {"name": "a/b"},
+        {"name": "a/b/c/d"},
+        {"schema": {"type": "AVRO"}},
+    ):
+        with pytest.raises(ValueError, match=r"name|schema"):
+            PulsarSource.model_validate(wrong)
+    with pytest.raises(ValueError, match="cannot be a tenant"):
+        PulsarSettings(tenant="persistent")

@@ -1,0 +1,100 @@
+"""What schemas make of values: what Kafka's own serializers would."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
+from kiwi_gw.dialects.pulsar.schemas import encoder_of, schema_info, value_encoder
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        ("string", b'"h\\u00e9"', "hé".encode()),
+        ("STRING", b'""', b""),
+        ("bytes", b'"AP8="', b"\x00\xff"),
+        ("boolean", b"true", b"\x01"),
+        ("boolean", b"false", b"\x00"),
+        ("int8", b"-128", b"\x80"),
+        ("int16", b"258", b"\x01\x02"),
+        ("Int32", b"1", b"\x00\x00\x00\x01"),
+        ("int64", b"9223372036854775807", b"\x7f" + b"\xff" * 7),
+        ("float", b"1", struct.pack(">f", 1)),
+        ("double", b"-0.5", struct.pack(">d", -0.5)),
+        ("json", b'{"n": 1.0, "big": 123456789012345678901234567890}', None),
+        ("none", b'"text"', b"text"),
+        ("none", b'{"a":[1]}', None),
+    ],
+)
+def test_a_value_as_bytes(kind: str, text: bytes, expected: bytes | None) -> None:
+    encode = value_encoder(kind)
+    assert encode is not None
+    assert encode(text) == (text if expected is None else expected)
+    assert encode(b"null") is None, "a tombstone"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "words"),
+    [
+        ("string", b"5", "must be a string"),
+        ("string", b'"\\ud800"', "must be a string"),
+        ("none", b'"\\ud800"', "must be a string"),
+        ("bytes", b'"A"', "must be a string of base64"),
+        ("bytes", b'"A\\u00e9=="', "must be a string of base64"),
+        ("bytes", b"1", "must be a string of base64"),
+        ("boolean", b"1", "must be true or false"),
+        ("int8", b"128", "must be an integer that fits into int8"),
+        ("int16", b"1.0", "must be an integer that fits into int16"),
+        ("int64", b"9223372036854775808", "must be an integer that fits into int64"),
+        ("int64", b"1" * 5_000, "must be an integer that fits into int64"),
+        ("int32", b"true", "must be an integer that fits into int32"),
+        ("float", b"1e39", "must be a number that fits into a float"),
+        ("double", b'"1"', "must be a number that fits into a double"),
+        ("double", b"1e999", "must be a number that fits into a double"),
+    ],
+)
+def test_what_is_none(kind: str, text: bytes, words: str) -> None:
+    encode = value_encoder(kind)
+    assert encode is not None
+    with pytest.raises(ValueError, match=words):
+        encode(text)
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_whole_numbers_as_java_writes_them(number: int) -> None:
+    encode = value_encoder("int64")
+    assert encode is not None
+    assert encode(str(number).encode()) == number.to_bytes(8, "big", signed=True)
+
+
+def test_a_schema_may_be_an_object_or_its_text() -> None:
+    for text in (b'{"type":"INT32"}', b'"{\\"type\\":\\"INT32\\",\\"schema\\":\\"\\",\\"properties\\":{}}"'):
+        info = schema_info(Raw(text), PulsarCode.VALUE_SCHEMA)
+        assert encoder_of(info, PulsarCode.VALUE_SCHEMA)(b"1") == b"\x00\x00\x00\x01"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        (b"5", 42203, "the schema must be an object"),
+        (b'"{"', 42203, "the schema must be an object"),
+        (b"{}", 42203, "the schema must be an object"),
+        (b'{"type":"AVRO","schema":"x"}', 42203, "avro is not taken here yet"),
+        (
+            b'{"type":"JSON","schema":{"type":"record"}}',
+            42203,
+            "a schema with a definition is not taken here",
+        ),
+        (b'{"type":"PROTOBUF"}', 42206, "there is no schema type 'PROTOBUF' here"),
+    ],
+)
+def test_a_schema_that_cannot_be_used(text: bytes, code: int, words: str) -> None:
+    with pytest.raises(PulsarError, match=words) as error:
+        encoder_of(schema_info(Raw(text), PulsarCode.KEY_SCHEMA), PulsarCode.KEY_SCHEMA)
+    assert error.value.code == code
