@@ -60,7 +60,11 @@ class BrokerProducing:
             topic, results = await written(request, self.settings, _read)
         except PulsarError as error:
             return error.broker_response
-        return BrokerAnswer([_result(result, topic) for result in results])
+        said = []
+        for result in results:
+            said.append(_result(result, topic))
+            await request.rights.turn()
+        return BrokerAnswer(said)
 
 
 def _read(body: bytes, topic: WritableTopic) -> tuple[Sequence[MessageToSend], Encoders]:

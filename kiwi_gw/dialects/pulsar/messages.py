@@ -7,6 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Raw, Struct, field
 
 MOST_MESSAGES = 10_000
+MOST_PROPERTIES = 1_000
 
 NOTHING = Raw(b"")
 """A member that is not there."""
@@ -18,6 +19,10 @@ def _nothing() -> Raw:
 
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1, description="an integer of 64 bits")]
 Time = Annotated[int, Meta(ge=0, le=2**63 - 1, description="milliseconds since 1970, an integer")]
+Properties = Annotated[
+    dict[str, str],
+    Meta(max_length=MOST_PROPERTIES, description=f"an object of at most {MOST_PROPERTIES:,} strings"),
+]
 Partition = Annotated[int, Meta(ge=0, le=2**31 - 1, description="an integer from 0 to 2^31 - 1")]
 
 
@@ -38,7 +43,7 @@ class PartitionPath(Struct, frozen=True, forbid_unknown_fields=True):
     partition: Partition
 
 
-class MessageToSend(Struct, frozen=True, forbid_unknown_fields=True):
+class MessageToSend(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """A message to be written. key: a string, or as the key's schema has it. value: as the schema has it;
     null for a tombstone. deliverAt, deliverAfterMs, replicationClusters, disableReplication: what Kafka
     cannot do is refused."""
@@ -46,7 +51,7 @@ class MessageToSend(Struct, frozen=True, forbid_unknown_fields=True):
     value: Raw
     key: Raw = field(default_factory=_nothing)
     partition: Partition | None = None
-    properties: dict[str, str] | None = None
+    properties: Properties | None = None
     eventTime: Time | None = None  # noqa: N815  (as it is sent)
     sequenceId: Int64 | None = None  # noqa: N815
     replicationClusters: list[str] | None = None  # noqa: N815
@@ -82,7 +87,7 @@ class LooseRequest(Struct, frozen=True, forbid_unknown_fields=True):
     value_schema: Raw = field(default_factory=_nothing)
 
 
-class MessageWritten(Struct, frozen=True):
+class MessageWritten(Struct, frozen=True, gc=False):
     """What became of a message. partition, messageId: null where it was not written. error_code: 1, it cannot
     be written; 2, it may be another time, or nobody knows whether it was; null: it was written."""
 
@@ -99,12 +104,12 @@ class ProduceAnswer(Struct, frozen=True):
     messageIds: list[MessageWritten]  # noqa: N815
 
 
-class BrokerMessage(Struct, frozen=True):
+class BrokerMessage(Struct, frozen=True, gc=False):
     """A message in the form of Pulsar's brokers. payload: text that the schema makes bytes of."""
 
     payload: str | None = None
     key: str | None = None
-    properties: dict[str, str] | None = None
+    properties: Properties | None = None
     eventTime: Time | str | None = None  # noqa: N815
     sequenceId: Int64 | None = None  # noqa: N815
     replicationClusters: list[str] | None = None  # noqa: N815
@@ -130,7 +135,7 @@ class BrokerRequest(Struct, frozen=True):
     valueSchema: str | None = None  # noqa: N815
 
 
-class PublishResult(Struct, frozen=True, omit_defaults=True):
+class PublishResult(Struct, frozen=True, omit_defaults=True, gc=False):
     """What became of a message. messageId: `LEDGER:OFFSET:PARTITION`. errorCode: 0, it was written; 2, it was
     not, or nobody knows."""
 

@@ -9,6 +9,7 @@ POST /topics/public/default/orders
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -51,6 +52,9 @@ MOST_INVALID: Final = 16
 SEQUENCE: Final = "__pulsar.sequence"
 """The header that keeps a message's sequenceId."""
 
+_IN_MESSAGE: Final = re.compile(r"`\$\.messages\[(\d+)\]")
+_MOST_LOOKED_AT: Final = 50_000
+"""Commas of a request whose messages are looked at one by one: some milliseconds."""
 _RESERVED: Final = "__pulsar."
 _NULL: Final = b"null"
 _UNKNOWN_OUTCOME: Final = "outcome unknown"
@@ -91,7 +95,11 @@ class Producing:
             topic, results = await written(request, self.settings, _read)
         except PulsarError as error:
             return error.response
-        answer = ProduceAnswer(None, [_result(result, topic) for result in results])
+        said = []
+        for result in results:
+            said.append(_result(result, topic))
+            await request.rights.turn()
+        answer = ProduceAnswer(None, said)
         if all(result.error_code == 2 for result in answer.messageIds):
             words = "none of the messages is known to be written"
             return PulsarError(PulsarCode.UNAVAILABLE, words, msgspec.structs.asdict(answer)).response
@@ -125,9 +133,12 @@ def read_request(body: bytes) -> ProduceRequest:
     try:
         return msgspec.json.decode(body, type=ProduceRequest)
     except msgspec.ValidationError as error:
-        if "`$.messages[" in str(error) and (invalid := _invalid_messages(body)):
-            raise _invalid(invalid) from None
-        raise PulsarError(PulsarCode.MESSAGES, sentence(error, ProduceRequest)) from None
+        first = _IN_MESSAGE.search(str(error))
+        if first is None:
+            raise PulsarError(PulsarCode.MESSAGES, sentence(error, ProduceRequest)) from None
+        bare = msgspec.ValidationError(str(error).partition(" - at ")[0])
+        named = _invalid_messages(body) or [(int(first[1]), sentence(bare, MessageToSend))]
+        raise _invalid(named) from None
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise PulsarError(PulsarCode.MALFORMED, "the body is not JSON") from None
 
@@ -141,6 +152,9 @@ def _invalid(invalid: Sequence[tuple[int, str]]) -> PulsarError:
 
 
 def _invalid_messages(body: bytes) -> Sequence[tuple[int, str]]:
+    """Look at the messages one by one; at none where there may be so many that it takes long."""
+    if body.count(b",") > _MOST_LOOKED_AT:
+        return ()
     try:
         loose = msgspec.json.decode(body, type=LooseRequest)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
