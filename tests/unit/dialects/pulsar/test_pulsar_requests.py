@@ -1,0 +1,158 @@
+"""Whatever a client sends is answered with a result for every message, or refused and nothing is written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import msgspec
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kiwi_gw.dialect_api.http import HttpRequest, HttpResponse
+from kiwi_gw.dialects.pulsar.broker_shape import BrokerProducing
+from kiwi_gw.dialects.pulsar.message_ids import read_message_id
+from kiwi_gw.dialects.pulsar.messages import PartitionPath, TopicPath
+from kiwi_gw.dialects.pulsar.producing import Producing
+from kiwi_gw.dialects.pulsar.settings import PulsarSettings
+from kiwi_gw.model import (
+    ANONYMOUS,
+    Action,
+    EventSchema,
+    HeadCredential,
+    Outgoing,
+    Published,
+    Refusal,
+    SourceInfo,
+    Unpublished,
+)
+from tests.effort import examples
+
+HEAD = HeadCredential("POST", "/topics/public/default/a", "", (), "", secure=False)
+
+
+class Rights:
+    """Implements `ClientRights`: everything is allowed and written, but for values that say otherwise."""
+
+    def __init__(self) -> None:
+        self.written: list[Outgoing] = []
+
+    def sources(self) -> Iterable[SourceInfo]:
+        return [SourceInfo("a", "kafka", EventSchema(()), publish=True)]
+
+    def refusal(self, action: Action, source: SourceInfo) -> Refusal | None:
+        return None
+
+    def partitions(self, source_id: str) -> Collection[int] | None:
+        return {0, 1, 2}
+
+    def life(self, source_id: str) -> int:
+        return 77
+
+    async def turn(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def produce(
+        self, source_id: str, records: Sequence[Outgoing], within: float
+    ) -> Sequence[Published | Unpublished]:
+        await trio.lowlevel.checkpoint()
+        self.written += records
+        return [
+            Unpublished("not known whether it was written", retriable=True, known=False)
+            if record.value is None
+            else Published(record.partition or 0, offset)
+            for offset, record in enumerate(records)
+        ]
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+kinds = st.sampled_from(["string", "JSON", "none", "bytes", "int8", "double", "boolean", "key_value", "x"])
+infos = st.fixed_dictionaries({"type": kinds}, optional={"schema": values, "properties": values}) | values
+message_members = {
+    "key": values,
+    "partition": st.integers(-1, 4) | values,
+    "properties": st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2) | values,
+    "eventTime": st.integers(-1, 2**63) | values,
+    "sequenceId": st.integers(0, 9) | values,
+    "deliverAt": st.sampled_from([0, None, 2**62]) | values,
+    "more": values,
+}
+messages = st.fixed_dictionaries({"value": values}, optional=message_members) | values
+payloads = st.fixed_dictionaries({"payload": st.text(max_size=5) | values}, optional=message_members) | values
+request_members = {
+    "schema_type": kinds | values,
+    "schema_version": st.none() | values,
+    "key_schema": infos | infos.map(json.dumps),
+    "value_schema": infos | infos.map(json.dumps),
+    "more": values,
+}
+requests = st.fixed_dictionaries(
+    {"messages": st.lists(messages, max_size=4) | values}, optional=request_members
+)
+broker_requests = st.fixed_dictionaries(
+    {"messages": st.lists(payloads, max_size=4) | values},
+    optional={"valueSchema": infos.map(json.dumps) | values, "keySchema": values, "schemaVersion": values},
+)
+
+
+def asked(body: bytes, partition: int | None) -> tuple[Any, Rights]:
+    rights = Rights()
+    path = (
+        TopicPath("public", "default", "a")
+        if partition is None
+        else PartitionPath("public", "default", "a", partition)
+    )
+    return HttpRequest(HEAD, path, ANONYMOUS, body, (), rights), rights
+
+
+def answered(
+    producing: Producing | BrokerProducing, body: bytes, partition: int | None
+) -> tuple[int, Any, Rights]:
+    request, rights = asked(body, partition)
+    answer = producing.to_topic if partition is None else producing.to_partition
+    found = trio.run(answer, request)
+    if isinstance(found, HttpResponse):
+        return found.status, json.loads(found.body), rights
+    return 200, msgspec.to_builtins(found), rights
+
+
+@given(requests.map(json.dumps).map(str.encode) | st.binary(max_size=30), st.none() | st.integers(0, 4))
+@settings(max_examples=examples(300), deadline=None)
+def test_the_form_of_the_document(body: bytes, partition: int | None) -> None:
+    status, answer, rights = answered(Producing(PulsarSettings()), body, partition)
+    if status not in (200, 503):
+        assert answer["error_code"] // 100 == status
+        assert status in (400, 404, 422)
+        assert not rights.written
+        return
+    results = answer["messageIds"]
+    assert len(results) == len(rights.written) == len(json.loads(body)["messages"])
+    for result, record in zip(results, rights.written, strict=True):
+        assert (result["error_code"] is None) == (record.value is not None)
+        if record.value is not None:
+            assert read_message_id(result["messageId"]).partition == result["partition"]
+    assert (status == 503) == all(record.value is None for record in rights.written)
+
+
+@given(
+    broker_requests.map(json.dumps).map(str.encode) | st.binary(max_size=30), st.none() | st.integers(0, 4)
+)
+@settings(max_examples=examples(300), deadline=None)
+def test_the_form_of_brokers(body: bytes, partition: int | None) -> None:
+    status, answer, rights = answered(BrokerProducing(PulsarSettings()), body, partition)
+    if status != 200:
+        assert list(answer) == ["reason"]
+        assert status in (400, 404, 422)
+        assert not rights.written
+        return
+    results = answer["messagePublishResults"]
+    assert len(results) == len(rights.written) == len(json.loads(body)["messages"])
+    assert [each["errorCode"] for each in results] == [
+        2 if record.value is None else 0 for record in rights.written
+    ]
