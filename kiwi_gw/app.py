@@ -251,12 +251,16 @@ class _ShutDown:
 
 
 async def _drain(gateway: Gateway, listener: Listener) -> None:
-    """Say goodbye to every client, and let no more in."""
+    """Say goodbye to every client, answer the requests that there are, and let no more in."""
     log.info("gateway stops", connections=len(gateway.connections))
     gc.freeze()  # what lives now dies with the process: collecting it would cost a third of the stop
     gateway.draining = True
     listener.stop_accepting()
-    await gateway.drain("draining", gateway.loaded.settings.server.drain_ms / 1000)
+    within = gateway.loaded.settings.server.drain_ms / 1000
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gateway.drain, "draining", within)
+        with trio.move_on_after(within):
+            await listener.wait_answered()
 
 
 def _announce(listener: Listener, admin: Listener | None, worker_config: WorkerConfig | None) -> None:

@@ -60,6 +60,7 @@ from kiwi_gw.dialect_api.dialect import WebSocketRoute as WebSocketRoute
 from kiwi_gw.dialect_api.frames import encodable as encodable
 from kiwi_gw.dialect_api.frames import message_frame as message_frame
 from kiwi_gw.dialect_api.frames import text_frame as text_frame
+from kiwi_gw.dialect_api.http import ClientRights as ClientRights
 from kiwi_gw.dialect_api.http import ErrorPages as ErrorPages
 from kiwi_gw.dialect_api.http import HttpFailure as HttpFailure
 from kiwi_gw.dialect_api.http import HttpRequest as HttpRequest
@@ -68,6 +69,7 @@ from kiwi_gw.dialect_api.http import HttpRoute as HttpRoute
 from kiwi_gw.dialect_api.http import InvalidRequest as InvalidRequest
 from kiwi_gw.dialect_api.http import NoParameters as NoParameters
 from kiwi_gw.dialect_api.http import Operation as Operation
+from kiwi_gw.dialect_api.http import RecordWriter as RecordWriter
 from kiwi_gw.dialect_api.http import RequestLimit as RequestLimit
 from kiwi_gw.dialect_api.http import openapi as openapi
 from kiwi_gw.dialect_api.http import read_parameters as read_parameters

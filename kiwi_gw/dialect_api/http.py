@@ -75,30 +75,41 @@ class ClientRights(Protocol):
         Where that is not known, they are of this process."""
 
     async def turn(self) -> None:
-        """Let others have their turn, if this request has had one of some milliseconds. For handlers with
-        loops."""
+        """Let others have their turn, if this request has had one. For handlers with loops."""
 
-    async def produce(
-        self, source_id: str, records: Sequence[Outgoing], within: float
-    ) -> Sequence[Published | Unpublished]:
-        """Have the source write records, whatever the client may do. Returns what became of each within so
-        many seconds, in their order. Raises RequestLimit."""
+    def writer(self, source_id: str) -> RecordWriter:
+        """Return what writes to a source, whatever the client may do. It stays with the source as it is now:
+        if that is removed or altered, nothing is written. KeyError: there is none of that id."""
+
+
+class RecordWriter(Protocol):
+    """Write records to one source."""
+
+    async def produce(self, records: Sequence[Outgoing], within: float) -> Sequence[Published | Unpublished]:
+        """Write them. Returns what became of each within so many seconds, in their order. Raises
+        RequestLimit."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest(Generic[P, B]):
     """A request whose client is known and may ask.
 
-    parameters: of the path and of the query. body: of the declared type. sources: those that the client may
-    subscribe to, in the order of the configuration.
+    parameters: of the path and of the query. body: of the declared type. admitted: what `HttpRoute.admit` has
+    returned.
     """
 
     head: HeadCredential
     parameters: P
     identity: Identity
     body: B
-    sources: Sequence[SourceInfo]
     rights: ClientRights
+    admitted: Any = None
+
+    @property
+    def sources(self) -> Sequence[SourceInfo]:
+        """Return those that the client may subscribe to, in the order of the configuration."""
+        rights = self.rights
+        return [info for info in rights.sources() if rights.refusal(Action.SUBSCRIBE, info) is None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +162,13 @@ class Operation:
 class HttpRoute(Generic[P, B, A]):
     """What the protocol answers to plain HTTP requests. GET also serves HEAD.
 
-    path: as for `WebSocketRoute`. answer: called for every request, after its credentials, its origin and its
-    types were checked; it answers at once, or later if it is a coroutine, and may raise InvalidRequest and
-    RequestLimit. parameters: of the path, and of the query, where of several with one name the last one
-    counts. body: a struct is read as JSON, `bytes` are the body as it came. returns: what is answered with
-    200, as JSON. max_body_bytes: a larger body, or one that gzip makes of it, gets 413.
+    path: as for `WebSocketRoute`. admit: called when it is known who asks, before the body is read; what it
+    returns is `HttpRequest.admitted`, or an answer: then the body is not read. answer: called for every
+    request, after its credentials, its origin and its types were checked; it answers at once, or later if it
+    is a coroutine, and may raise InvalidRequest and RequestLimit. parameters: of the path, and of the query,
+    where of several with one name the last one counts. body: a struct is read as JSON, `bytes` are the body
+    as it came. returns: what is answered with 200, as JSON. max_body_bytes: a larger body, or one that gzip
+    makes of it, gets 413.
     credential: finds the credentials of a request in its head and its body; a refusal if they are not as they
         must be. None: they are in the head, as for a handshake. The body is read before it is known who asks,
         so `max_body_bytes` should be small.
@@ -177,6 +190,7 @@ class HttpRoute(Generic[P, B, A]):
     json_only: bool = False
     unfit: int = 400
     shown: type[Struct] | None = None
+    admit: Callable[[P, ClientRights], object | HttpResponse] | None = None
 
     @property
     def operation(self) -> Operation:
@@ -199,8 +213,11 @@ class HttpRoute(Generic[P, B, A]):
 
 
 def read_parameters(kind: type[T], path: Mapping[str, str], query: str) -> T:
-    """Read what the path and the query of a request say; the path counts more. Raises InvalidRequest."""
-    given = {**dict(parse_qsl(query, keep_blank_values=True)), **path}
+    """Read what the path and the query of a request say. Raises InvalidRequest."""
+    asked = dict(parse_qsl(query, keep_blank_values=True))
+    if twice := asked.keys() & path.keys():
+        raise InvalidRequest(f"{min(twice)} is in the path already")
+    given = {**asked, **path}
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:

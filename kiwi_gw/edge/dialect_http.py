@@ -24,7 +24,7 @@ from kiwi_gw.edge.http_errors import HttpError, http_error
 from kiwi_gw.edge.plain_request import NO_STORE, Handler, PlainRequest, json_response
 from kiwi_gw.edge.request_head import RequestHead
 from kiwi_gw.edge.routing import Routes
-from kiwi_gw.model import Action, Credential, Identity, Refusal
+from kiwi_gw.model import Credential, Identity, Refusal
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.request_rights import RequestLoad, RequestRights
 
@@ -34,6 +34,8 @@ MOST_WAITING: Final = 1_000
 """Requests whose answers take time, of one process."""
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
+_LITTLE_BYTES: Final = 2_048
+"""A larger body is read when it is its request's turn."""
 
 
 def dialect_handler(gateway: Gateway, admission: Admission, route: HttpRoute[Any, Any, Any]) -> Handler:
@@ -47,10 +49,17 @@ def dialect_handler(gateway: Gateway, admission: Admission, route: HttpRoute[Any
         with gateway.request_load.body() as came:
             identity, body = await _caller(gateway, admission, asked, route, came)
             rights = RequestRights(gateway, replace(identity, issued_token=None))
-            may = tuple(info for info in rights.sources() if rights.refusal(Action.SUBSCRIBE, info) is None)
             parameters = read_parameters(route.parameters, asked.parameters, asked.head.query)
+            admitted = None if route.admit is None else route.admit(parameters, rights)
+            if isinstance(admitted, HttpResponse):
+                return admitted
+            if body is None:
+                body = await _body(asked, route, came)
+            if len(body) > _LITTLE_BYTES:
+                await rights.wait_turn()
+            body = _inflated(asked, body, route.max_body_bytes, came)
             found = route.answer(
-                HttpRequest(asked.credential, parameters, identity, route.read_body(body), may, rights)
+                HttpRequest(asked.credential, parameters, identity, route.read_body(body), rights, admitted)
             )
             if inspect.iscoroutine(found):
                 found = await _awaited(gateway.request_load, found)
@@ -91,12 +100,12 @@ async def _caller(
     asked: PlainRequest,
     route: HttpRoute[Any, Any, Any],
     came: Callable[[int], None],
-) -> tuple[Identity, bytes]:
-    """Find out who asks, and read the body: behind that, so that nobody has it read in vain, unless the
-    credentials are in it. Raises RejectedError."""
+) -> tuple[Identity, bytes | None]:
+    """Find out who asks. Returns the body where the credentials are in it; else it is read behind that, so
+    that nobody has it read in vain. Raises RejectedError."""
     find = route.credential
     if find is None:
-        return await identify(gateway, admission, asked), await _body(asked, route, came)
+        return await identify(gateway, admission, asked), None
     body = b""
 
     async def read() -> Credential | Refusal:
@@ -108,18 +117,14 @@ async def _caller(
 
 
 async def _body(asked: PlainRequest, route: HttpRoute[Any, Any, Any], came: Callable[[int], None]) -> bytes:
-    """Read the body, inflated if it is gzip. Raises HttpError."""
-    has_body = _has_body(asked.head)
-    if has_body and route.json_only and _media_type(asked.head) != "application/json":
-        raise HttpError(415, "the Content-Type must be application/json")
-    encodings = asked.head.tokens("content-encoding") if has_body else []
-    if encodings not in ([], ["identity"], ["gzip"]):
-        raise HttpError(415, "the Content-Encoding may be gzip or identity", (("Accept-Encoding", "gzip"),))
-    body = await asked.read_body(route.max_body_bytes, came)
-    if encodings == ["gzip"]:
-        body = _inflated(body, route.max_body_bytes)
-        came(len(body))
-    return body
+    """Read the body as it comes. Raises HttpError."""
+    if _has_body(asked.head):
+        if route.json_only and _media_type(asked.head) != "application/json":
+            raise HttpError(415, "the Content-Type must be application/json")
+        if asked.head.tokens("content-encoding") not in ([], ["identity"], ["gzip"]):
+            words = "the Content-Encoding may be gzip or identity"
+            raise HttpError(415, words, (("Accept-Encoding", "gzip"),))
+    return await asked.read_body(route.max_body_bytes, came)
 
 
 def _has_body(head: RequestHead) -> bool:
@@ -130,16 +135,24 @@ def _media_type(head: RequestHead) -> str:
     return (head.header("content-type") or "").partition(";")[0].strip().lower()
 
 
-def _inflated(body: bytes, most: int) -> bytes:
-    inflator = zlib.decompressobj(_GZIP)
-    try:
-        found = inflator.decompress(body, most + 1)
-    except zlib.error:
-        raise HttpError(400, "the body is not gzip") from None
-    if len(found) > most:
-        raise HttpError(413, f"the body is larger than {most} bytes")
-    if not inflator.eof or inflator.unused_data:
-        raise HttpError(400, "the body is not gzip")
+def _inflated(asked: PlainRequest, body: bytes, most: int, came: Callable[[int], None]) -> bytes:
+    """Return what the body is without its Content-Encoding; gzip may have several members (RFC 1952). Raises
+    HttpError."""
+    if not body or asked.head.tokens("content-encoding") != ["gzip"]:
+        return body
+    found = b""
+    while body:
+        inflator = zlib.decompressobj(_GZIP)
+        try:
+            found += inflator.decompress(body, most + 1 - len(found))
+        except zlib.error:
+            raise HttpError(400, "the body is not gzip") from None
+        if len(found) > most:
+            raise HttpError(413, f"the body is larger than {most} bytes")
+        if not inflator.eof:
+            raise HttpError(400, "the body is not gzip")
+        body = inflator.unused_data
+    came(len(found))
     return found
 
 

@@ -56,8 +56,8 @@ def http_date() -> str:
     return formatdate(usegmt=True)
 
 
-def render_error(error: HttpError) -> bytes:
-    """Write the whole response, head and body. It always says `Connection: close`."""
+def render_error(error: HttpError, *, body: bool = True) -> bytes:
+    """Write the whole response, head and body. It always says `Connection: close`. body: False for HEAD."""
     response = error.response
     # A sender of Upgrade names it in Connection too (RFC 9110, 7.8).
     upgrade = any(name.lower() == "upgrade" for name, _ in response.headers)
@@ -69,17 +69,19 @@ def render_error(error: HttpError) -> bytes:
         f"Connection: {'close, Upgrade' if upgrade else 'close'}",
         *(f"{name}: {value}" for name, value in response.headers if name.lower() != "connection"),
     ]
-    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + response.body
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + (response.body if body else b"")
 
 
-async def refuse(stream: trio.abc.Stream, error: HttpError, send_seconds: float = 10.0) -> None:
+async def refuse(
+    stream: trio.abc.Stream, error: HttpError, send_seconds: float = 10.0, *, body: bool = True
+) -> None:
     """Answer with the error and close the stream, whatever the client does meanwhile.
 
     Takes at most `send_seconds` plus one second. Raises nothing but cancellation.
     """
     try:
         with trio.move_on_after(send_seconds) as scope:
-            await stream.send_all(render_error(error))
+            await stream.send_all(render_error(error, body=body))
         if not scope.cancelled_caught:
             await drain_input(stream)
     except (trio.BrokenResourceError, trio.ClosedResourceError):

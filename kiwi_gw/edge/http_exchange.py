@@ -150,7 +150,7 @@ class HttpExchange:
         self.status = response.status
         # A client that was never told to continue may or may not send its body now: it cannot be said
         # where the next request begins.
-        if self._closing.is_set() or self._h11.they_are_waiting_for_100_continue:
+        if self._closing.is_set() or self._h11.they_are_waiting_for_100_continue or self._leaves_much:
             self.last = True
         headers = list(response.headers)
         if response.status != 204:
@@ -169,6 +169,14 @@ class HttpExchange:
         if self._head.method != "HEAD" and response.status not in (204, 304):
             out += self._h11.send(h11.Data(data=response.body))
         await self._write(out + self._h11.send(h11.EndOfMessage()))
+
+    @property
+    def _leaves_much(self) -> bool:
+        """Whether more of the body is left than is read only to be thrown away."""
+        if self._body_over:
+            return False
+        length = self._head.header("content-length")
+        return length is None or int(length) - self._body_bytes > _PIPELINED
 
     async def _write(self, data: bytes) -> None:
         view = memoryview(data)

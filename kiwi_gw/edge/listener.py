@@ -144,6 +144,7 @@ class Listener:
         self._ciphertext = ssl.MemoryBIO()  # see TlsTransport
         self._closing = trio.Event()
         self._http_connections = 0
+        self._http_left = trio.Event()
         self._accepting = trio.CancelScope()
         self._last_resort = ReservedDescriptors()
         self.admission = admission or Admission(gateway)
@@ -192,6 +193,11 @@ class Listener:
                 sock.close()
                 if sock.family == socket.AF_UNIX and self._owns_paths:
                     Path(os.fsdecode(name)).unlink(missing_ok=True)
+
+    async def wait_answered(self) -> None:
+        """Return when all plain requests are answered; from `stop_accepting` on there are no more of them."""
+        while self._http_connections:
+            await self._http_left.wait()
 
     # --- inside ----------------------------------------------------------------------------
 
@@ -284,7 +290,7 @@ class Listener:
             self.rejected[_reason(error)] += 1
             if head is not None:
                 self._routes.add_page(head.path, error)
-            await refuse(transport, error)
+            await refuse(transport, error, body=head is None or head.method != "HEAD")
             if head is not None and not wants_websocket(head):
                 self._gateway.meters.request_over("", head.method, error.status, time.monotonic() - began)
             return None
@@ -310,6 +316,8 @@ class Listener:
             )
         finally:
             self._http_connections -= 1
+            self._http_left.set()
+            self._http_left = trio.Event()
 
     def _check_host(self, remote: str, ends: ConnectionEnds, head: RequestHead) -> None:
         """Raise HttpError 403 for a page that may have pointed its own name at us. Where clients must say

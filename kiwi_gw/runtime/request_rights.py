@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from kiwi_gw.core.hub_limits import HubState
 from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.dialect_api.http import RequestLimit
 from kiwi_gw.model import Action, Identity, Outgoing, Published, Refusal, SourceInfo, Unpublished
+from kiwi_gw.runtime.command_scheduler import CommandScheduler
 from kiwi_gw.runtime.hooks import Hooks
 from kiwi_gw.runtime.produce_queue import ProduceQueue, ProduceTicket
 from kiwi_gw.runtime.source_rights import refusal_of
@@ -21,7 +23,9 @@ from kiwi_gw.runtime.source_rights import refusal_of
 MOST_BYTES: Final = 64 << 20
 """Of records that plain requests have on their way, in one process; and the same for their bodies."""
 
-_SLICE_SECONDS: Final = 0.005
+_OBJECTS, _HEADER = 500, 200
+"""Bytes of the objects that a record, and each of its headers, is made of."""
+
 _OF_THIS_PROCESS: Final = secrets.randbits(48)
 
 
@@ -60,6 +64,13 @@ class Context(Protocol):
     def request_load(self) -> RequestLoad: ...
 
     @property
+    def refusing(self) -> bool:
+        """Whether memory is short."""
+
+    @property
+    def command_scheduler(self) -> CommandScheduler: ...
+
+    @property
     def hooks(self) -> Hooks: ...
 
     def hub(self, source_id: str) -> SourceHub | None: ...
@@ -74,7 +85,8 @@ class RequestRights:
 
     def __init__(self, context: Context, identity: Identity) -> None:
         self._context, self._identity = context, identity
-        self._turn_until = trio.current_time() + _SLICE_SECONDS
+        self._allowance = context.command_scheduler.allowance()
+        self._worked_since = time.monotonic()
 
     def sources(self) -> Iterable[SourceInfo]:
         return self._context.sources()
@@ -93,27 +105,52 @@ class RequestRights:
         return _OF_THIS_PROCESS if known is None else known
 
     async def turn(self) -> None:
-        if trio.current_time() >= self._turn_until:
-            await trio.lowlevel.checkpoint()
-            self._turn_until = trio.current_time() + _SLICE_SECONDS
+        now = time.monotonic()
+        self._allowance.charge(self._worked_since, now)
+        if self._allowance.used_up(now):
+            await self.wait_turn()
+        else:
+            self._worked_since = now
 
-    async def produce(
-        self, source_id: str, records: Sequence[Outgoing], within: float
-    ) -> Sequence[Published | Unpublished]:
+    async def wait_turn(self) -> None:
+        """Wait until it is this request's turn, among all clients that ask for much."""
+        await self._context.command_scheduler.wait()
+        self._worked_since = time.monotonic()
+        self._allowance.renew(self._worked_since)
+
+    def writer(self, source_id: str) -> SourceWriter:
+        return SourceWriter(self._context, self._context.produce_queue(source_id), self)
+
+
+class SourceWriter:
+    """Implement `kiwi_gw.dialect_api.RecordWriter`: of one source, as it was when it was made."""
+
+    def __init__(self, context: Context, queue: ProduceQueue, rights: RequestRights) -> None:
+        self._context, self._queue, self._rights = context, queue, rights
+
+    async def produce(self, records: Sequence[Outgoing], within: float) -> Sequence[Published | Unpublished]:
+        if self._context.refusing:
+            raise RequestLimit("memory is short; try again later")
         tickets: list[ProduceTicket] = []
         deadline = trio.current_time() + within
         for record in records:
             tickets.append(ProduceTicket(len(tickets), record, None, deadline))
-            await self.turn()
-        size, load = sum(ticket.size for ticket in tickets), self._context.request_load
+            await self._rights.turn()
+        size, load = sum(map(_held, tickets)), self._context.request_load
         if load.produced_bytes + size > MOST_BYTES:
             raise RequestLimit("too many bytes wait to be written; try again in a moment")
         load.produced_bytes += size
         try:
-            await _ProduceRequest(tickets).run(self._context.produce_queue(source_id))
+            await _ProduceRequest(tickets).run(self._queue)
         finally:
             load.produced_bytes -= size
+        await self._rights.wait_turn()  # what is answered has its turn, too
         return [cast("Published | Unpublished", ticket.result) for ticket in tickets]
+
+
+def _held(ticket: ProduceTicket) -> int:
+    """Return about how much memory is held for a record, with its message and its result."""
+    return ticket.size + _OBJECTS + _HEADER * len(ticket.record.headers)
 
 
 class _ProduceRequest:
@@ -129,7 +166,8 @@ class _ProduceRequest:
         try:
             for ticket in self._tickets:
                 queue.add(self, ticket)
-            await self._done.wait()
+            if self._tickets:
+                await self._done.wait()
         finally:
             queue.drop(self)
 

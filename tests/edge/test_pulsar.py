@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 import trio
+import trio.lowlevel
 
 from kiwi_gw.api import Action, HeadCredential, Identity, Permit, Refusal, SourceInfo, hookimpl
 from kiwi_gw.dialects.pulsar import topics
@@ -123,6 +125,16 @@ async def test_the_form_of_brokers() -> None:
 
 
 ROWS: list[tuple[object, str, str, int]] = [
+    (b'{"messages":[{"value":{"a":"\xff"}}]}', OWN, "the body is not JSON", 40001),
+    (messages({"value": "a"}, **{"`$.messages[" + "9" * 5_000 + "]`": 1}), OWN, "unknown field", 42205),
+    (messages({"value": "a"}), OWN + "?topic=other", "topic is in the path already", 40001),
+    (messages({"value": "a"}), OWN + "/partitions/0.0", "partition must be an integer", 40001),
+    (
+        messages(*[{"value": "a", "properties": {str(n): "" for n in range(1_000)}}] * 11),
+        OWN,
+        "the messages of a request may have 10,000 properties together",
+        42205,
+    ),
     (b"{", OWN, "the body is not JSON", 40001),
     (b'{"messages":[{"value":' + b"[" * 100_000, OWN, "the body is not JSON", 40001),
     (messages({"value": "a"}), OWN + "?x=1", "unknown field", 40001),
@@ -203,7 +215,20 @@ async def test_many_invalid_messages_are_named_by_their_place() -> None:
         ({"messages": [{"payload": "a"}]}, "/topics/persistent/a/b/c", "there is no such topic", 404),
         ({"messages": [{"payload": "a"}]}, BROKER + "/x", "nothing is served at this path", 404),
         ({"messages": [{"payload": "a", "eventTime": "x"}]}, BROKER, "eventTime must be", 422),
-        ({"messages": [{"payload": "x"}], "valueSchema": '{"type":"INT8"}'}, BROKER, "message 0: value", 422),
+        (
+            {"messages": [{"payload": "x"}], "valueSchema": '{"type":"INT8"}'},
+            BROKER,
+            "a payload is not what its",
+            422,
+        ),
+        ({"messages": [{"payload": "{"}], "valueSchema": '{"type":"JSON"}'}, BROKER, "a payload is not", 422),
+        ({"messages": [{"payload": ""}], "valueSchema": '{"type":"JSON"}'}, BROKER, "a payload is not", 422),
+        (
+            {"messages": [{"payload": "300"}], "valueSchema": '{"type":"INT8"}'},
+            BROKER,
+            "message 0: value",
+            422,
+        ),
         ({"messages": [{"payload": "x"}], "valueSchema": "{"}, BROKER, "the schema must be an object", 422),
         ({"messages": [{"payload": "x"}], "keySchema": "{}"}, BROKER, "keys are text here", 422),
         ({"messages": [{"payload": "x"}], "schemaVersion": 0}, BROKER, "there are no versions", 422),
@@ -291,3 +316,116 @@ def test_what_a_source_may_be_called() -> None:
             PulsarSource.model_validate(wrong)
     with pytest.raises(ValueError, match="cannot be a tenant"):
         PulsarSettings(tenant="persistent")
+
+
+async def raw(gateway: GatewayUnderTest, head: str, body: bytes = b"") -> bytes:
+    """Send a request, and read to the end of the connection."""
+    async with await gateway.connect() as stream:
+        await stream.send_all(head.replace("\n", "\r\n").encode() + body)
+        found = b""
+        while data := await stream.receive_some():
+            found += data
+    return found
+
+
+EXPECTING = """\
+POST {} HTTP/1.1
+Host: 127.0.0.1
+Content-Type: application/json
+Content-Length: 1000
+Expect: 100-continue
+
+"""
+
+
+async def test_a_body_is_not_asked_for_in_vain() -> None:
+    async with pulsar() as (gateway, _):
+        for path in ("/topics/public/default/none", OWN + "/partitions/9", OWN + "?x=1"):
+            answer = await raw(gateway, EXPECTING.format(path))
+            assert answer.startswith(b"HTTP/1.1 40"), "and not 100"
+            assert b"Connection: close" in answer
+        async with await gateway.connect() as stream:
+            await stream.send_all(EXPECTING.format(OWN).replace("\n", "\r\n").encode())
+            assert (await stream.receive_some()).startswith(b"HTTP/1.1 100")
+
+
+async def test_who_may_not_write_holds_up_nobody_who_may() -> None:
+    """However many begin to send what they have no right to."""
+    async with pulsar(rights=True) as (gateway, _), AsyncExitStack() as stack:
+        for _ in range(70):
+            stream = await stack.enter_async_context(await gateway.connect())
+            head = EXPECTING.format(OWN).replace("Expect: 100-continue\n", "Authorization: Bearer nobody\n")
+            await stream.send_all(head.replace("1000", "1048576").replace("\n", "\r\n").encode())
+            with suppress(trio.BrokenResourceError):
+                await stream.send_all(b" " * 100_000)
+        assert (await ask(gateway, messages({"value": "a"}), headers=[JSON, ADMIN]))[0] == 200
+        assert gateway.gateway.request_load.body_bytes == 0
+
+
+async def test_what_is_left_of_a_body_ends_the_connection_and_it_says_so() -> None:
+    head = f"POST {OWN} HTTP/1.1\nHost: 127.0.0.1\nContent-Type: text/plain\nContent-Length: 200000\n\n"
+    async with pulsar() as (gateway, _):
+        answer = await raw(gateway, head, b" " * 200_000)
+        assert answer.startswith(b"HTTP/1.1 415")
+        assert b"Connection: close" in answer
+
+
+async def test_head_has_no_body() -> None:
+    async with pulsar() as (gateway, _):
+        answer = await raw(gateway, f"HEAD {OWN} HTTP/1.1\nHost: 127.0.0.1\nConnection: close\n\n")
+        assert answer.startswith(b"HTTP/1.1 405")
+        assert answer.endswith(b"\r\n\r\n")
+
+
+async def test_gzip_may_have_several_members() -> None:
+    body = json.dumps(messages({"value": "a"})).encode()
+    async with pulsar() as (gateway, _):
+        parts = gzip.compress(body[:10]) + gzip.compress(body[10:])
+        assert (await ask(gateway, parts, headers=[JSON, ("Content-Encoding", "gzip")]))[0] == 200
+
+
+async def test_a_gateway_that_stops_answers_the_requests_that_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with pulsar() as (gateway, script):
+        publish, begun = script.publish, trio.Event()
+
+        async def slow(*args: Any, **keys: Any) -> Any:
+            begun.set()
+            await trio.sleep(0.3)
+            return await publish(*args, **keys)
+
+        monkeypatch.setattr(script, "publish", slow)
+        answers = []
+
+        async def post() -> None:
+            answers.append(await ask(gateway, messages({"value": "a"}, {"value": "b"})))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(post)
+            await begun.wait()
+            nursery.start_soon(gateway.stop)
+        ((status, headers, answer),) = answers
+        assert (status, headers["connection"]) == (200, "close")
+        assert [each["error_code"] for each in answer["messageIds"]] == [None, None]
+
+
+async def test_a_source_that_is_removed_under_a_request() -> None:
+    """Nothing is written then, and not to the one that takes its name."""
+    async with pulsar() as (gateway, _):
+        large = [{"value": "a"} for _ in range(10_000)]
+        answers: list[tuple[int, Any, Any]] = []
+
+        async def post() -> None:
+            answers.append(await ask(gateway, messages(*large)))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(post)
+            while not gateway.gateway.request_load.waiting:
+                await trio.lowlevel.checkpoint()
+            runner = gateway.gateway._runners.pop("orders")
+            runner.source = None
+        ((status, _, answer),) = answers
+        gateway.gateway._runners["orders"] = runner
+        assert (status, answer["error_code"]) == (503, 50301)
+        assert {each["error_code"] for each in answer["messageIds"]} == {2}

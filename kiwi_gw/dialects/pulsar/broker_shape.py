@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw
 
 from kiwi_gw.decoding import sentence
-from kiwi_gw.dialect_api.http import HttpRequest, HttpResponse
+from kiwi_gw.dialect_api.http import ClientRights, HttpRequest, HttpResponse
 from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
 from kiwi_gw.dialects.pulsar.message_ids import MessageId
 from kiwi_gw.dialects.pulsar.messages import (
@@ -29,7 +29,7 @@ from kiwi_gw.dialects.pulsar.messages import (
     PublishResult,
     TopicPath,
 )
-from kiwi_gw.dialects.pulsar.producing import Encoders, Result, written
+from kiwi_gw.dialects.pulsar.producing import Encoders, Result, admit, written
 from kiwi_gw.dialects.pulsar.schemas import encoder_of, schema_info
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings
 from kiwi_gw.dialects.pulsar.topics import WritableTopic
@@ -44,6 +44,11 @@ class BrokerProducing:
     """Answer requests to produce, in the form of Pulsar's brokers."""
 
     settings: PulsarSettings
+
+    def admit(self, path: TopicPath | PartitionPath, rights: ClientRights) -> WritableTopic | HttpResponse:
+        """Find the topic, if the client may write there."""
+        found = admit(self.settings, path, rights)
+        return found.broker_response if isinstance(found, PulsarError) else found
 
     async def to_topic(self, request: HttpRequest[TopicPath, bytes]) -> BrokerAnswer | HttpResponse:
         """Write messages to a topic, in the form of Pulsar's brokers."""
@@ -88,12 +93,18 @@ def _read(body: bytes, topic: WritableTopic) -> tuple[Sequence[MessageToSend], E
 
 
 def _message(message: BrokerMessage, *, as_text: bool) -> MessageToSend:
-    """Return what the message is in the form of the document. as_text: its payload is not JSON."""
+    """Return what the message is in the form of the document. as_text: its payload is not JSON. Raises
+    PulsarError."""
     payload = message.payload
     if payload is None:
         value = Raw(b"null")
+    elif as_text:
+        value = Raw(msgspec.json.encode(payload))
     else:
-        value = Raw(msgspec.json.encode(payload) if as_text else payload.encode())
+        try:
+            value = msgspec.json.decode(payload, type=Raw)
+        except (msgspec.DecodeError, RecursionError):
+            raise PulsarError(PulsarCode.MESSAGES, "a payload is not what its schema wants") from None
     return MessageToSend(
         value,
         NOTHING if message.key is None else Raw(msgspec.json.encode(message.key)),

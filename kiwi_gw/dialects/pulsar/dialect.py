@@ -47,15 +47,20 @@ class PulsarDialect:
         own, broker = Producing(self.settings), BrokerProducing(self.settings)
         routes: list[Route] = [
             ErrorPages(ROOT, page),
-            _post(TOPIC, own.to_topic, TopicPath, ProduceRequest, ProduceAnswer),
-            _post(TOPIC + PARTITION, own.to_partition, PartitionPath, ProduceRequest, ProduceAnswer),
+            _post(own, TOPIC, own.to_topic, TopicPath, ProduceRequest, ProduceAnswer),
+            _post(own, TOPIC + PARTITION, own.to_partition, PartitionPath, ProduceRequest, ProduceAnswer),
         ]
         if self.settings.broker_shape:
             routes += [
                 ErrorPages(BROKER_ROOT, broker_page),
-                _post(BROKER_TOPIC, broker.to_topic, TopicPath, BrokerRequest, BrokerAnswer),
+                _post(broker, BROKER_TOPIC, broker.to_topic, TopicPath, BrokerRequest, BrokerAnswer),
                 _post(
-                    BROKER_TOPIC + PARTITION, broker.to_partition, PartitionPath, BrokerRequest, BrokerAnswer
+                    broker,
+                    BROKER_TOPIC + PARTITION,
+                    broker.to_partition,
+                    PartitionPath,
+                    BrokerRequest,
+                    BrokerAnswer,
                 ),
             ]
         return routes
@@ -71,6 +76,7 @@ class PulsarDialect:
 
 
 def _post(
+    producing: Producing | BrokerProducing,
     path: str,
     answer: Callable[[HttpRequest[Any, bytes]], Any],
     parameters: type[Struct],
@@ -78,5 +84,15 @@ def _post(
     returns: type[Struct],
 ) -> Route:
     return HttpRoute(
-        "POST", path, answer, parameters, bytes, returns, MOST_BYTES, pages=True, json_only=True, shown=shown
+        "POST",
+        path,
+        answer,
+        parameters,
+        bytes,
+        returns,
+        MOST_BYTES,
+        pages=True,
+        json_only=True,
+        shown=shown,
+        admit=producing.admit,
     )

@@ -8,6 +8,8 @@ from msgspec import Meta, Raw, Struct, field
 
 MOST_MESSAGES = 10_000
 MOST_PROPERTIES = 1_000
+MOST_ALL_PROPERTIES = 10_000
+"""Of all messages of a request."""
 
 NOTHING = Raw(b"")
 """A member that is not there."""
@@ -40,7 +42,9 @@ class PartitionPath(Struct, frozen=True, forbid_unknown_fields=True):
     tenant: str
     namespace: str
     topic: str
-    partition: Partition
+    partition: Annotated[
+        str, Meta(pattern="^[0-9]{1,10}$", description="an integer from 0 to 2^31 - 1, in digits")
+    ]
 
 
 class MessageToSend(Struct, frozen=True, forbid_unknown_fields=True, gc=False):

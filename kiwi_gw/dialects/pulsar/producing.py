@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
@@ -23,6 +23,7 @@ from kiwi_gw.dialect_api.http import ClientRights, HttpRequest, HttpResponse
 from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
 from kiwi_gw.dialects.pulsar.message_ids import MessageId
 from kiwi_gw.dialects.pulsar.messages import (
+    MOST_ALL_PROPERTIES,
     NOTHING,
     LooseRequest,
     MessageToSend,
@@ -42,7 +43,7 @@ from kiwi_gw.dialects.pulsar.schemas import (
     value_encoder,
 )
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings
-from kiwi_gw.dialects.pulsar.topics import WritableTopic, check_partition, writable_topic
+from kiwi_gw.dialects.pulsar.topics import WritableTopic, writable_topic
 from kiwi_gw.model import Outgoing, Published, Unpublished
 
 MOST_RECORD_BYTES: Final = 1_000_000
@@ -52,7 +53,7 @@ MOST_INVALID: Final = 16
 SEQUENCE: Final = "__pulsar.sequence"
 """The header that keeps a message's sequenceId."""
 
-_IN_MESSAGE: Final = re.compile(r"`\$\.messages\[(\d+)\]")
+_IN_MESSAGE: Final = re.compile(r" - at `\$\.messages\[(\d{1,7})\][^`]*`\Z")
 _MOST_LOOKED_AT: Final = 50_000
 """Commas of a request whose messages are looked at one by one: some milliseconds."""
 _RESERVED: Final = "__pulsar."
@@ -80,6 +81,11 @@ class Producing:
 
     settings: PulsarSettings
 
+    def admit(self, path: TopicPath | PartitionPath, rights: ClientRights) -> WritableTopic | HttpResponse:
+        """Find the topic, if the client may write there."""
+        found = admit(self.settings, path, rights)
+        return found.response if isinstance(found, PulsarError) else found
+
     async def to_topic(self, request: HttpRequest[TopicPath, bytes]) -> ProduceAnswer | HttpResponse:
         """Write messages to a topic."""
         return await self._produce(request)
@@ -106,21 +112,24 @@ class Producing:
         return answer
 
 
+def admit(
+    settings: PulsarSettings, path: TopicPath | PartitionPath, rights: ClientRights
+) -> WritableTopic | PulsarError:
+    """Find out whether the client may write there, before anything is read of what it brings."""
+    try:
+        return writable_topic(path, rights, settings)
+    except PulsarError as error:
+        return error
+
+
 async def written(
-    request: HttpRequest[TopicPath, bytes] | HttpRequest[PartitionPath, bytes],
-    settings: PulsarSettings,
-    read: ReadRequest,
+    request: HttpRequest[Any, bytes], settings: PulsarSettings, read: ReadRequest
 ) -> tuple[WritableTopic, Sequence[Result]]:
     """Write what a request brings. Returns where, and what became of its messages. Raises PulsarError if
     anything of it cannot be used: nothing is written then."""
-    rights, path = request.rights, request.parameters
-    topic = writable_topic(f"{path.tenant}/{path.namespace}/{path.topic}", rights, settings)
-    partition = path.partition if isinstance(path, PartitionPath) else None
-    if partition is not None:
-        check_partition(topic, partition)
-    messages, encoders = read(request.body, topic)
-    records = await _outgoing(messages, encoders, topic, partition, rights)
-    return topic, await rights.produce(topic.info.id, records, settings.produce_timeout_ms / 1000)
+    topic: WritableTopic = request.admitted
+    records = await _outgoing(*read(request.body, topic), topic, request.rights)
+    return topic, await topic.writer.produce(records, settings.produce_timeout_ms / 1000)
 
 
 def _read(body: bytes, topic: WritableTopic) -> tuple[Sequence[MessageToSend], Encoders]:
@@ -131,12 +140,13 @@ def _read(body: bytes, topic: WritableTopic) -> tuple[Sequence[MessageToSend], E
 def read_request(body: bytes) -> ProduceRequest:
     """Read a request to produce. Raises PulsarError, which names messages that are not as they must be."""
     try:
+        body.decode()  # what is kept as it came is not looked at otherwise
         return msgspec.json.decode(body, type=ProduceRequest)
     except msgspec.ValidationError as error:
         first = _IN_MESSAGE.search(str(error))
         if first is None:
             raise PulsarError(PulsarCode.MESSAGES, sentence(error, ProduceRequest)) from None
-        bare = msgspec.ValidationError(str(error).partition(" - at ")[0])
+        bare = msgspec.ValidationError(str(error)[: first.start()])
         named = _invalid_messages(body) or [(int(first[1]), sentence(bare, MessageToSend))]
         raise _invalid(named) from None
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -205,11 +215,13 @@ async def _outgoing(
     messages: Sequence[MessageToSend],
     encoders: Encoders,
     topic: WritableTopic,
-    partition: int | None,
     rights: ClientRights,
 ) -> Sequence[Outgoing]:
-    """Make records of messages. partition: of all of them; None: as each says. Raises PulsarError if any
-    cannot be used."""
+    """Make records of messages. Raises PulsarError if any cannot be used."""
+    if sum(len(message.properties or ()) for message in messages) > MOST_ALL_PROPERTIES:
+        words = f"the messages of a request may have {MOST_ALL_PROPERTIES:,} properties together"
+        raise PulsarError(PulsarCode.MESSAGES, words)
+    await rights.turn()
     found: list[Outgoing] = []
     invalid: list[tuple[int, str]] = []
     turns = random.randrange(len(topic.partitions))  # noqa: S311  (where it begins matters to nobody)
@@ -219,7 +231,7 @@ async def _outgoing(
         try:
             key = _key(message.key, encoders.key)
             value = _value(message.value, encoders.value)
-            chosen = _partition(message.partition, partition, topic)
+            chosen = _partition(message.partition, topic)
             headers = _headers(message.properties, message.sequenceId)
             if chosen is None and key is None:
                 chosen, turns = topic.partitions[turns % len(topic.partitions)], turns + 1
@@ -289,13 +301,13 @@ def _value(given: Raw, encode: Encode) -> bytes | None:
         raise ValueError(f"value {error}") from None
 
 
-def _partition(wanted: int | None, of_path: int | None, topic: WritableTopic) -> int | None:
+def _partition(wanted: int | None, topic: WritableTopic) -> int | None:
     """Choose the partition. Raises ValueError."""
     if wanted is None:
-        return of_path
+        return topic.partition
     if wanted not in topic.partitions:
         raise ValueError(f"there is no partition {wanted}")
-    if of_path is not None and wanted != of_path:
+    if topic.partition is not None and wanted != topic.partition:
         raise ValueError(f"partition {wanted} is another one than that of the path")
     return wanted
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kiwi_gw.dialect_api.http import ClientRights
+from kiwi_gw.codes import RefusalCode
+from kiwi_gw.dialect_api.http import ClientRights, RecordWriter
 from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
+from kiwi_gw.dialects.pulsar.messages import PartitionPath, TopicPath
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings, PulsarSource
 from kiwi_gw.model import Action, SourceInfo
 
@@ -23,11 +25,14 @@ def topic_name(source_id: str, blocks: Mapping[str, object], settings: PulsarSet
 
 @dataclass(frozen=True, slots=True)
 class WritableTopic:
-    """A topic that the client may write to. partitions: ascending. life: as `ClientRights.life` has it."""
+    """A topic that the client may write to. partitions: ascending. life: as `ClientRights.life` has it.
+    partition: the one that the request is about; None: all."""
 
     info: SourceInfo
     partitions: tuple[int, ...]
     life: int
+    writer: RecordWriter
+    partition: int | None = None
 
     @property
     def values(self) -> str:
@@ -36,15 +41,20 @@ class WritableTopic:
         return block.values.type.lower() if isinstance(block, PulsarSource) else "none"
 
 
-def writable_topic(name: str, rights: ClientRights, settings: PulsarSettings) -> WritableTopic:
+def writable_topic(
+    path: TopicPath | PartitionPath, rights: ClientRights, settings: PulsarSettings
+) -> WritableTopic:
     """Find a topic to write to. Raises PulsarError; who may neither read nor write does not learn what
     exists."""
+    name = f"{path.tenant}/{path.namespace}/{path.topic}"
     info = next(
         (each for each in rights.sources() if topic_name(each.id, each.blocks, settings) == name), None
     )
     if info is None:
         raise PulsarError(PulsarCode.TOPIC, _NO_TOPIC)
     refusal = rights.refusal(Action.PUBLISH, info)
+    if refusal is not None and refusal.code == RefusalCode.INTERNAL_ERROR:
+        raise PulsarError(PulsarCode.UNAVAILABLE, "it cannot be said just now who may write there")
     if refusal is not None and rights.refusal(Action.SUBSCRIBE, info) is not None:
         raise PulsarError(PulsarCode.TOPIC, _NO_TOPIC)
     if not info.publish:
@@ -55,10 +65,9 @@ def writable_topic(name: str, rights: ClientRights, settings: PulsarSettings) ->
     partitions = rights.partitions(info.id)
     if not partitions:
         raise PulsarError(PulsarCode.UNAVAILABLE, "the topic is not there, or not yet; nothing was written")
-    return WritableTopic(info, tuple(sorted(partitions)), rights.life(info.id))
-
-
-def check_partition(topic: WritableTopic, partition: int) -> None:
-    """Raise PulsarError if there is no such partition."""
-    if partition not in topic.partitions:
+    partition = int(path.partition) if isinstance(path, PartitionPath) else None
+    if partition is not None and partition not in partitions:
         raise PulsarError(PulsarCode.PARTITION, f"there is no partition {partition}")
+    return WritableTopic(
+        info, tuple(sorted(partitions)), rights.life(info.id), rights.writer(info.id), partition
+    )

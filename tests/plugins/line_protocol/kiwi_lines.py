@@ -53,6 +53,7 @@ from kiwi_gw.dialect_api import (
     CallDone,
     Cancel,
     Cancelled,
+    ClientRights,
     Close,
     CloseCode,
     Command,
@@ -80,6 +81,7 @@ from kiwi_gw.dialect_api import (
     OpenFailed,
     Produce,
     Produced,
+    RecordWriter,
     Reply,
     Route,
     Session,
@@ -263,17 +265,24 @@ class Written(Struct, frozen=True):
     partitions: list[int]
 
 
-async def write(request: HttpRequest[Where, Writing]) -> Written | HttpResponse:
-    """Write lines."""
-    rights = request.rights
-    source = next((each for each in rights.sources() if each.id == request.parameters.source), None)
+def may_write(where: Where, rights: ClientRights) -> RecordWriter | HttpResponse:
+    source = next((each for each in rights.sources() if each.id == where.source), None)
     refusal = None if source is None else rights.refusal(Action.PUBLISH, source)
     if source is None or refusal is not None:
         return HttpResponse(403, b"no", headers=(("X-Why", "none" if refusal is None else refusal.code),))
-    records = [Outgoing(None, line.encode()) for line in request.body.lines]
-    results = await rights.produce(source.id, records, request.body.seconds)
+    return rights.writer(source.id)
+
+
+async def write(request: HttpRequest[Where, Writing]) -> Written:
+    """Write lines."""
+    rights = request.rights
+    records = []
+    for line in request.body.lines:
+        records.append(Outgoing(None, line.encode()))
+        await rights.turn()
+    results = await request.admitted.produce(records, request.body.seconds)
     places = [result.offset if isinstance(result, Published) else result.message for result in results]
-    return Written(places, sorted(rights.partitions(source.id) or ()))
+    return Written(places, sorted(rights.partitions(request.parameters.source) or ()))
 
 
 def as_json(failure: HttpFailure) -> HttpResponse:
@@ -359,6 +368,7 @@ class Lines:
                 pages=True,
                 json_only=True,
                 unfit=422,
+                admit=may_write,
             ),
             ErrorPages("/lines/writing", as_json),
             ErrorPages("/lines/login", refused),

@@ -357,7 +357,7 @@ def test_what_it_says_is_there_with_its_defaults(tmp_path: Path) -> None:
     bare = read(tmp_path, "plugins: [scripted, lines]\nsources: [{type: scripted, id: news}]").settings
     assert bare.dialects["lines"] == kiwi_lines.LinesSettings()
     assert bare.sources["news"].blocks["lines"] == kiwi_lines.LinesSource()
-    assert list(bare.dialects) == ["kiwi", "zetta", "lenses", "lines"]
+    assert list(bare.dialects) == ["kiwi", "zetta", "lenses", "pulsar", "lines"]
 
 
 def test_the_environment_sets_its_keys(tmp_path: Path) -> None:

@@ -44,9 +44,9 @@ ROUTE = HttpRoute("PUT", "/a/{source}", show, Wanted, Shown, Shown)
 
 
 def test_parameters_come_from_the_path_and_the_query() -> None:
-    assert read_parameters(Wanted, {"source": "a/b"}, "limit=3&newest=true&source=c") == Wanted(
-        "a/b", 3, True
-    )
+    assert read_parameters(Wanted, {"source": "a/b"}, "limit=3&newest=true") == Wanted("a/b", 3, True)
+    with pytest.raises(InvalidRequest, match="source is in the path already"):
+        read_parameters(Wanted, {"source": "a/b"}, "limit=3&source=c")
     assert read_parameters(Wanted, {"source": "5"}, "other=1&limit=2&limit=4") == Wanted("5", 4)
 
 

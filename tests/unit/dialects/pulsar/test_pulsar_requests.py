@@ -54,9 +54,10 @@ class Rights:
     async def turn(self) -> None:
         await trio.lowlevel.checkpoint()
 
-    async def produce(
-        self, source_id: str, records: Sequence[Outgoing], within: float
-    ) -> Sequence[Published | Unpublished]:
+    def writer(self, source_id: str) -> Rights:
+        return self
+
+    async def produce(self, records: Sequence[Outgoing], within: float) -> Sequence[Published | Unpublished]:
         await trio.lowlevel.checkpoint()
         self.written += records
         return [
@@ -101,22 +102,17 @@ broker_requests = st.fixed_dictionaries(
 )
 
 
-def asked(body: bytes, partition: int | None) -> tuple[Any, Rights]:
-    rights = Rights()
-    path = (
-        TopicPath("public", "default", "a")
-        if partition is None
-        else PartitionPath("public", "default", "a", partition)
-    )
-    return HttpRequest(HEAD, path, ANONYMOUS, body, (), rights), rights
-
-
 def answered(
     producing: Producing | BrokerProducing, body: bytes, partition: int | None
 ) -> tuple[int, Any, Rights]:
-    request, rights = asked(body, partition)
-    answer = producing.to_topic if partition is None else producing.to_partition
-    found = trio.run(answer, request)
+    rights = Rights()
+    path: TopicPath | PartitionPath = TopicPath("public", "default", "a")
+    if partition is not None:
+        path = PartitionPath("public", "default", "a", str(partition))
+    found: Any = producing.admit(path, rights)
+    if not isinstance(found, HttpResponse):
+        answer: Any = producing.to_topic if partition is None else producing.to_partition
+        found = trio.run(answer, HttpRequest(HEAD, path, ANONYMOUS, body, rights, found))
     if isinstance(found, HttpResponse):
         return found.status, json.loads(found.body), rights
     return 200, msgspec.to_builtins(found), rights
