@@ -41,6 +41,13 @@ OF_SPARK := tests/integration/spark tests/integration/test_demo.py
 AT_LEISURE := $(OF_SPARK) tests/integration/kafka $(patsubst %,tests/integration/test_%.py,autobahn broker documentation \
   documented_scripts node queries reload resume two_hundred_thousand two_protocols workers)
 
+# Those of Spark take most of what `make test` leaves out: there some of them run with the others, so that both
+# processes end at about the same time.
+SPARK_WITH_OTHERS := $(addprefix tests/integration/spark/test_,checkpoint_conformance.py checkpoint_crash.py \
+  checkpoint_faults.py checkpoint_queries.py equals_batch.py)
+REST_OF_SPARK := $(filter-out $(SPARK_WITH_OTHERS),$(wildcard tests/integration/spark/test_*.py)) \
+  tests/integration/test_demo.py
+
 # Which tests: by their marks, which pyproject.toml explains, and which of them stand back. `make test` takes these,
 # and `make test-rest` all others (mostly Spark's); together they are `make test-all`.
 MARKS := not extended
@@ -93,7 +100,7 @@ test: lint ## every check, all fast tests, and once what the README promises, wi
 
 test-rest: setup ## what make test leaves out: several brokers, long faults, repetitions, small rounds of the benchmarks
 	@failed=; \
-	$(MAKE) --no-print-directory -k test-alone test-beside MARKS=extended BEHIND="$(OF_SPARK)" || failed=1; \
+	$(MAKE) --no-print-directory -k test-alone test-beside MARKS=extended BEHIND="$(REST_OF_SPARK)" || failed=1; \
 	if [ "$$failed" ]; then echo "make test-rest: there were failures" >&2; exit 1; fi
 
 test-all: setup ## make test, then make test-rest: every test there is, and what they went through (45 minutes)

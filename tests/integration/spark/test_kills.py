@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 @pytest.mark.parametrize(
     ("who", "times"),
-    [("gateway", 1), *(pytest.param(who, 5, marks=pytest.mark.extended) for who in WHO)],
+    [("gateway", 1), *(pytest.param(who, 3, marks=pytest.mark.extended) for who in WHO)],
 )
 async def test_every_row_comes_once(
     broker: Broker, new_topic: Callable[[], str], tmp_path: Path, who: str, times: int
