@@ -38,6 +38,7 @@ ALIKE = {
     "everyday-pull-10000": "pull-1000",
     "pull-10000": "pull-1000",
     "everyday-startup": "startup",
+    "rest-single": "rest",
     "spark-all": "spark-filter",
     "spark-freshness-at-once": "spark-freshness",
 }

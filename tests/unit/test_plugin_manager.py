@@ -91,7 +91,15 @@ def test_what_comes_with_the_gateway() -> None:
     assert {"counter", "kafka", "spark", "tokens"} <= set(available())
     assert set(shipped().names) == {"counter", "kafka", "spark", "tokens"}
     assert set(shipped().source_types()) == {"counter", "kafka", "spark"}
-    assert set(shipped().config_sections()) == {"kafka", "spark", "tokens", "kiwi", "zetta", "lenses"}
+    assert set(shipped().config_sections()) == {
+        "kafka",
+        "spark",
+        "tokens",
+        "kiwi",
+        "zetta",
+        "lenses",
+        "pulsar",
+    }
     assert "kafka" in shipped().service_types()
 
 
@@ -100,7 +108,11 @@ def test_nothing_is_loaded_unasked() -> None:
     assert manager.names == ()
     assert manager.source_types() == {}
     assert manager.service_types() == {}
-    assert list(manager.dialect_types()) == list(manager.config_sections()) == ["kiwi", "zetta", "lenses"]
+    assert (
+        list(manager.dialect_types())
+        == list(manager.config_sections())
+        == ["kiwi", "zetta", "lenses", "pulsar"]
+    )
 
 
 def test_loads_entry_points_and_objects_once(module: ModuleType) -> None:
@@ -111,7 +123,7 @@ def test_loads_entry_points_and_objects_once(module: ModuleType) -> None:
     assert list(manager.source_types()) == ["counter", "tick"]
     assert manager.find("some_plugins:ticks") is module.ticks
     assert manager.find("other") is None
-    assert list(manager.config_sections()) == ["ticks", "kiwi", "zetta", "lenses"]
+    assert list(manager.config_sections()) == ["ticks", "kiwi", "zetta", "lenses", "pulsar"]
     assert list(manager.config_sections("some_plugins:ticks")) == ["ticks"]
     assert manager.config_sections("counter") == {}
 

@@ -89,4 +89,4 @@ def test_a_piece_is_encoded_in_less_than_a_turn(name: str, intercepted: bool) ->
         [transform(Interceptor(lambda record: {**record, "key": None}))] if intercepted else (),
     )
     memo = EncodingMemo(1 << 26, MemoryBudget(1 << 30))
-    assert least(lambda: memo.encoded(WindowEntry(whole, 0), item)) < TURN
+    assert least(lambda: memo.encoded(WindowEntry(whole, 0), item), TURN) < TURN

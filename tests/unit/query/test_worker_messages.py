@@ -132,4 +132,4 @@ def test_a_query_that_the_loop_reads_itself_takes_it_less_than_a_turn(term: str,
         with suppress(QueryError):
             compile_sql(sql.read(text, None))
 
-    assert least(read) < 0.010
+    assert least(read, 0.010) < 0.010

@@ -100,4 +100,4 @@ def test_deep_or_huge_sql_is_refused_soon(text: str) -> None:
         with pytest.raises(QueryError):
             read(text)
 
-    assert least(refused) < 0.02  # 5 ms are promised: coverage, which is watched here, takes more
+    assert least(refused, 0.02) < 0.02  # 5 ms are promised: coverage, which is watched here, takes more

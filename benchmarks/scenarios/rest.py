@@ -1,0 +1,97 @@
+"""Producing over HTTP, by Pulsar's REST interface, beside what somebody writes with aiohttp and aiokafka."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from benchmarks.errors import RunVoid
+from benchmarks.lab import RUN_SECONDS, Lab
+from benchmarks.process import started
+from benchmarks.procfs import Meter
+from benchmarks.scenario import Figures, Goal, Measure, Scenario
+from benchmarks.serving import START_SECONDS
+from benchmarks.sizes import Sizes
+from kiwi_demo.loopback import HOST
+
+
+def producing(connections: int, messages: int) -> Measure:
+    """Make the measurement: so many connections, each with one request of so many messages at a time."""
+
+    async def measure(lab: Lab, sizes: Sizes) -> Figures:
+        asked = {"connections": connections, "messages": messages}
+        async with lab.topics(replace(sizes, topics=2)) as (own, others):
+            async with lab.gateway(sizes, [own]) as server:
+                assert server.pid is not None
+                found = await _run(
+                    lab, sizes, "gateway", server.pid, asked | {"port": server.port, "topic": own}
+                )
+            settings = {"bootstrap": lab.bootstrap, "topic": others}
+            async with started("rest_peer", settings, lab.new_folder()) as peer:
+                port = await peer.hear("port", START_SECONDS)
+                beside = await _run(lab, sizes, "peer", peer.pid, asked | {"port": port, "topic": others})
+        return found | {f"{name} of the peer": value for name, value in beside.items()}
+
+    return measure
+
+
+async def _run(
+    lab: Lab, sizes: Sizes, system: str, pid: int, asked: Mapping[str, object]
+) -> dict[str, float]:
+    settings: dict[str, Any] = {
+        "host": HOST,
+        "size": sizes.size,
+        "warm": sizes.seconds / 5,
+        "seconds": sizes.seconds,
+        **asked,
+    }
+    async with started("rest_producers", settings, lab.new_folder()) as producers:
+        await producers.hear("ready", START_SECONDS)
+        meter = Meter({"server": pid})
+        await producers.tell()
+        said = await producers.hear_any(RUN_SECONDS)
+        used = meter.used()["server"]
+    lab.note.line({"system": system, **said, "server_cpu": used})
+    if said["faults"]:
+        raise RunVoid(f"{system}: {'; '.join(said['faults'])}")
+    return {
+        "produced": said["published"] / said["seconds"],
+        "produced per cpu second": said["total"] / max(used, 0.01),
+        "p99 of a request": said["delays"]["p99"],
+        "p50 of a request": said["delays"]["p50"],
+    }
+
+
+_SIZES = Sizes(seconds=5.0, source={"publish": True}, settings={"pulsar": {"enabled": True}})
+_SMALL = {"seconds": 0.5}
+
+SCENARIOS = (
+    Scenario(
+        name="rest",
+        says="8 producers over HTTP with requests of 100 messages of 128 bytes, acks=all; the peer: aiohttp "
+        "and aiokafka, a send for each record",
+        measure=producing(8, 100),
+        sizes=_SIZES,
+        goals=(
+            Goal("produced", "/s", times_peer=1.5),
+            Goal("produced per cpu second", "/s"),
+            Goal("p99 of a request", "ms"),
+            Goal("p50 of a request", "ms"),
+        ),
+        small=_SMALL,
+    ),
+    Scenario(
+        name="rest-single",
+        says="16 producers over HTTP with requests of one message of 128 bytes, acks=all; the peer as above",
+        measure=producing(16, 1),
+        sizes=_SIZES,
+        goals=(
+            Goal("produced", "/s", times_peer=0.6),
+            Goal("produced per cpu second", "/s"),
+            Goal("p99 of a request", "ms"),
+            Goal("p50 of a request", "ms"),
+        ),
+        small=_SMALL,
+    ),
+)
