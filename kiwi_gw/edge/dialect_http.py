@@ -34,7 +34,7 @@ MOST_WAITING: Final = 1_000
 """Requests whose answers take time, of one process."""
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
-_LITTLE_BYTES: Final = 2_048
+_LITTLE_BYTES: Final = 32_768
 """A larger body is read when it is its request's turn."""
 
 
@@ -57,6 +57,7 @@ def dialect_handler(gateway: Gateway, admission: Admission, route: HttpRoute[Any
                 body = await _body(asked, route, came)
             if len(body) > _LITTLE_BYTES:
                 await rights.wait_turn()
+            rights.resume()
             body = _inflated(asked, body, route.max_body_bytes, came)
             found = route.answer(
                 HttpRequest(asked.credential, parameters, identity, route.read_body(body), rights, admitted)

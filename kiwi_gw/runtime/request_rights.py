@@ -23,6 +23,8 @@ from kiwi_gw.runtime.source_rights import refusal_of
 MOST_BYTES: Final = 64 << 20
 """Of records that plain requests have on their way, in one process; and the same for their bodies."""
 
+_TURN_SECONDS: Final = 0.001
+_EVERY: Final = 64
 _OBJECTS, _HEADER = 500, 200
 """Bytes of the objects that a record, and each of its headers, is made of."""
 
@@ -85,8 +87,7 @@ class RequestRights:
 
     def __init__(self, context: Context, identity: Identity) -> None:
         self._context, self._identity = context, identity
-        self._allowance = context.command_scheduler.allowance()
-        self._worked_since = time.monotonic()
+        self._turn_began = time.monotonic()
 
     def sources(self) -> Iterable[SourceInfo]:
         return self._context.sources()
@@ -105,18 +106,17 @@ class RequestRights:
         return _OF_THIS_PROCESS if known is None else known
 
     async def turn(self) -> None:
-        now = time.monotonic()
-        self._allowance.charge(self._worked_since, now)
-        if self._allowance.used_up(now):
+        if time.monotonic() - self._turn_began >= _TURN_SECONDS:
             await self.wait_turn()
-        else:
-            self._worked_since = now
 
     async def wait_turn(self) -> None:
         """Wait until it is this request's turn, among all clients that ask for much."""
         await self._context.command_scheduler.wait()
-        self._worked_since = time.monotonic()
-        self._allowance.renew(self._worked_since)
+        self.resume()
+
+    def resume(self) -> None:
+        """Begin a turn: the request has waited for something."""
+        self._turn_began = time.monotonic()
 
     def writer(self, source_id: str) -> SourceWriter:
         return SourceWriter(self._context, self._context.produce_queue(source_id), self)
@@ -135,7 +135,8 @@ class SourceWriter:
         deadline = trio.current_time() + within
         for record in records:
             tickets.append(ProduceTicket(len(tickets), record, None, deadline))
-            await self._rights.turn()
+            if len(tickets) % _EVERY == 0:
+                await self._rights.turn()
         size, load = sum(map(_held, tickets)), self._context.request_load
         if load.produced_bytes + size > MOST_BYTES:
             raise RequestLimit("too many bytes wait to be written; try again in a moment")
@@ -144,7 +145,7 @@ class SourceWriter:
             await _ProduceRequest(tickets).run(self._queue)
         finally:
             load.produced_bytes -= size
-        await self._rights.wait_turn()  # what is answered has its turn, too
+        self._rights.resume()
         return [cast("Published | Unpublished", ticket.result) for ticket in tickets]
 
 

@@ -29,7 +29,7 @@ from kiwi_gw.dialects.pulsar.messages import (
     PublishResult,
     TopicPath,
 )
-from kiwi_gw.dialects.pulsar.producing import Encoders, Result, admit, written
+from kiwi_gw.dialects.pulsar.producing import EVERY, Encoders, Result, admit, written
 from kiwi_gw.dialects.pulsar.schemas import encoder_of, schema_info
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings
 from kiwi_gw.dialects.pulsar.topics import WritableTopic
@@ -66,9 +66,10 @@ class BrokerProducing:
         except PulsarError as error:
             return error.broker_response
         said = []
-        for result in results:
+        for index, result in enumerate(results):
             said.append(_result(result, topic))
-            await request.rights.turn()
+            if index % EVERY == 0:
+                await request.rights.turn()
         return BrokerAnswer(said)
 
 

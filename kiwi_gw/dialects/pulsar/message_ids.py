@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 _LEDGER, _ENTRY, _PARTITION = 0x08, 0x10, 0x18
@@ -21,9 +22,8 @@ class MessageId(NamedTuple):
     partition: int
 
     def __str__(self) -> str:
-        fields = ((_LEDGER, self.life), (_ENTRY, self.offset), (_PARTITION, self.partition))
-        data = b"".join(bytes([tag]) + _varint(value) for tag, value in fields)
-        return base64.b64encode(data).decode()
+        data = _field(_LEDGER, self.life) + _entry(self.offset) + _field(_PARTITION, self.partition)
+        return binascii.b2a_base64(data, newline=False).decode()
 
     @property
     def in_words(self) -> str:
@@ -50,13 +50,24 @@ def read_message_id(text: str) -> MessageId:
         raise ValueError("this is no id of a message") from None
 
 
-def _varint(value: int) -> bytes:
-    found = bytearray()
+@lru_cache(maxsize=4_096)
+def _field(tag: int, value: int) -> bytes:
+    """Return a field with a value that comes again and again."""
+    return bytes((tag, *_digits(value)))
+
+
+def _entry(offset: int) -> bytes:
+    return bytes((_ENTRY, *_digits(offset)))
+
+
+def _digits(value: int) -> list[int]:
+    """Return a varint: seven bits of each byte, the lowest first."""
+    found = []
     while value >= 0x80:
         found.append(value & 0x7F | 0x80)
         value >>= 7
     found.append(value)
-    return bytes(found)
+    return found
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:

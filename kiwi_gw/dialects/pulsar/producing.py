@@ -50,6 +50,9 @@ MOST_RECORD_BYTES: Final = 1_000_000
 MOST_INVALID: Final = 16
 """Messages that an error names."""
 
+EVERY: Final = 16
+"""After so many messages it is looked whether others have their turn."""
+
 SEQUENCE: Final = "__pulsar.sequence"
 """The header that keeps a message's sequenceId."""
 
@@ -102,9 +105,10 @@ class Producing:
         except PulsarError as error:
             return error.response
         said = []
-        for result in results:
+        for index, result in enumerate(results):
             said.append(_result(result, topic))
-            await request.rights.turn()
+            if index % EVERY == 0:
+                await request.rights.turn()
         answer = ProduceAnswer(None, said)
         if all(result.error_code == 2 for result in answer.messageIds):
             words = "none of the messages is known to be written"
@@ -243,7 +247,8 @@ async def _outgoing(
                 break
         else:
             found.append(record)
-        await rights.turn()
+        if index % EVERY == 0:
+            await rights.turn()
     if invalid:
         raise _invalid(invalid)
     return found
