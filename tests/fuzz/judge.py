@@ -13,8 +13,9 @@ from tests.processor import least
 CORPUS: Final = Path(__file__).parent / "corpus"
 
 
-def kept(target: Target, data: bytes) -> int:
-    """Bytes of Python that are there when the message is over and what is kept of the last texts is gone."""
+def kept(target: Target, data: bytes) -> tuple[int, str]:
+    """Bytes of Python that are there when the message is over and what is kept of the last texts is gone; and
+    the lines that have made most of them."""
     target.read(data)
     forget()
     gc.collect()
@@ -24,9 +25,10 @@ def kept(target: Target, data: bytes) -> int:
         target.read(data)
         gc.collect()
         after, _ = tracemalloc.get_traced_memory()
+        made = tracemalloc.take_snapshot().statistics("lineno") if after - before > target.bytes else []
     finally:
         tracemalloc.stop()
-    return after - before
+    return after - before, "; ".join(str(line) for line in made[:5])
 
 
 def wrong(target: Target, data: bytes) -> str:
@@ -34,5 +36,5 @@ def wrong(target: Target, data: bytes) -> str:
     taken = least(lambda: target.read(data), target.seconds)
     if taken > target.seconds:
         return f"{taken * 1000:.1f} ms of the processor"
-    held = kept(target, data)
-    return f"{held} bytes are kept" if held > target.bytes else ""
+    held, where = kept(target, data)
+    return f"{held} bytes are kept: {where}" if held > target.bytes else ""
