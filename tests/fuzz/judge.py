@@ -10,6 +10,7 @@ from typing import Final
 from tests.fuzz.targets import Target, forget
 from tests.processor import least
 
+_TRIES: Final = 3
 CORPUS: Final = Path(__file__).parent / "corpus"
 
 
@@ -36,5 +37,8 @@ def wrong(target: Target, data: bytes) -> str:
     taken = least(lambda: target.read(data), target.seconds)
     if taken > target.seconds:
         return f"{taken * 1000:.1f} ms of the processor"
-    held, where = kept(target, data)
-    return f"{held} bytes are kept: {where}" if held > target.bytes else ""
+    for _ in range(_TRIES):  # what a message keeps it keeps every time: threads of others make something, too
+        held, where = kept(target, data)
+        if held <= target.bytes:
+            return ""
+    return f"{held} bytes are kept: {where}"
