@@ -148,7 +148,7 @@ class ErrorPages:
 @dataclass(frozen=True, slots=True)
 class Operation:
     """What can be asked, for OpenAPI. body: None: it has none, or one of any kind. answers: what is answered,
-    by status; None: text."""
+    by status; None: text. error_type: the media type of errors."""
 
     method: str
     path: str
@@ -156,6 +156,7 @@ class Operation:
     parameters: type[Struct] = NoParameters
     body: type[Struct] | None = None
     answers: Mapping[int, type[Struct] | None] = field(default_factory=lambda: {200: None})
+    error_type: str = "text/plain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,8 @@ class HttpRoute(Generic[P, B, A]):
     pages: pages of `server.allowed_origins` may read the answers (CORS), which no cache keeps.
     json_only: a body with another Content-Type than `application/json` gets 415.
     unfit: the status of a body that is JSON, and not of the type.
-    shown: what OpenAPI says of the body of a handler that reads the bytes itself.
+    shown: what OpenAPI says of the body of a handler that reads the bytes itself. error_type: what it says of
+    errors (see `ErrorPages`).
     """
 
     method: str
@@ -191,13 +193,16 @@ class HttpRoute(Generic[P, B, A]):
     unfit: int = 400
     shown: type[Struct] | None = None
     admit: Callable[[P, ClientRights], object | HttpResponse] | None = None
+    error_type: str = "text/plain"
 
     @property
     def operation(self) -> Operation:
         """Describe it; the first paragraph of the handler's docstring is its summary."""
         summary = " ".join((self.answer.__doc__ or "").split("\n\n")[0].split())
         body = self.shown if self.body is bytes else cast(type[Struct], self.body)
-        return Operation(self.method, self.path, summary, self.parameters, body, {200: self.returns})
+        return Operation(
+            self.method, self.path, summary, self.parameters, body, {200: self.returns}, self.error_type
+        )
 
     def read_body(self, body: bytes) -> B:
         """Read a body. Raises InvalidRequest."""
@@ -239,7 +244,7 @@ def openapi(title: str, operations: Sequence[Operation]) -> Mapping[str, Any]:
             "parameters": list(_parameters(each.path, described)),
             "responses": {
                 **{str(status): _response(kind, schemas) for status, kind in each.answers.items()},
-                "default": {"description": "An error, in one sentence.", "content": {"text/plain": {}}},
+                "default": {"description": "An error, in one sentence.", "content": {each.error_type: {}}},
             },
         }
         if each.body is not None:

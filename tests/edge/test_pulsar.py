@@ -297,6 +297,7 @@ async def test_it_is_described() -> None:
         document = (await ask(gateway, path="/openapi.json", method="GET", headers=[]))[2]
         post = document["paths"]["/topics/{tenant}/{namespace}/{topic}/partitions/{partition}"]["post"]
         assert [each["name"] for each in post["parameters"]] == ["tenant", "namespace", "topic", "partition"]
+        assert list(post["responses"]["default"]["content"]) == ["application/json"]
         body = post["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
         assert document["components"]["schemas"][body]["required"] == ["messages"]
 

@@ -13,7 +13,7 @@ from kiwi_gw.dialect_api.dialect import Document, Route
 from kiwi_gw.dialect_api.http import ErrorPages, HttpRequest, HttpRoute
 from kiwi_gw.dialect_api.limits import SessionLimits
 from kiwi_gw.dialects.pulsar.broker_shape import BrokerProducing
-from kiwi_gw.dialects.pulsar.errors import broker_page, page
+from kiwi_gw.dialects.pulsar.errors import JSON, broker_page, page
 from kiwi_gw.dialects.pulsar.messages import (
     BrokerAnswer,
     BrokerRequest,
@@ -95,4 +95,5 @@ def _post(
         json_only=True,
         shown=shown,
         admit=producing.admit,
+        error_type=JSON,
     )
