@@ -63,6 +63,16 @@ async def _run(
     }
 
 
+def _goals(times_peer: float) -> tuple[Goal, ...]:
+    """Make them; times_peer: how much is to be produced, of what the peer does."""
+    return (
+        Goal("produced", "/s", times_peer=times_peer),
+        Goal("produced per cpu second", "/s"),
+        Goal("p99 of a request", "ms"),
+        Goal("p50 of a request", "ms"),
+    )
+
+
 _SIZES = Sizes(seconds=5.0, source={"publish": True}, settings={"pulsar": {"enabled": True}})
 _SMALL = {"seconds": 0.5}
 
@@ -73,12 +83,7 @@ SCENARIOS = (
         "and aiokafka, a send for each record",
         measure=producing(8, 100),
         sizes=_SIZES,
-        goals=(
-            Goal("produced", "/s", times_peer=1.5),
-            Goal("produced per cpu second", "/s"),
-            Goal("p99 of a request", "ms"),
-            Goal("p50 of a request", "ms"),
-        ),
+        goals=_goals(1.5),
         small=_SMALL,
     ),
     Scenario(
@@ -86,12 +91,7 @@ SCENARIOS = (
         says="16 producers over HTTP with requests of one message of 128 bytes, acks=all; the peer as above",
         measure=producing(16, 1),
         sizes=_SIZES,
-        goals=(
-            Goal("produced", "/s", times_peer=0.6),
-            Goal("produced per cpu second", "/s"),
-            Goal("p99 of a request", "ms"),
-            Goal("p50 of a request", "ms"),
-        ),
+        goals=_goals(0.6),
         small=_SMALL,
     ),
 )

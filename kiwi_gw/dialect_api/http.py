@@ -41,12 +41,7 @@ T = TypeVar("T", bound=Struct)
 
 
 class InvalidRequest(KiwiError):  # noqa: N818  (it states what the request is)
-    """The parameters or the body are not as they must be. The message is a sentence for the client. status:
-    of the answer."""
-
-    def __init__(self, message: str, status: int = 400) -> None:
-        super().__init__(message)
-        self.status = status
+    """The parameters or the body are not as they must be: 400. The message is a sentence for the client."""
 
 
 class RequestLimit(KiwiError):  # noqa: N818  (it states what was reached)
@@ -59,7 +54,7 @@ class NoParameters(Struct, frozen=True):
 
 
 class ClientRights(Protocol):
-    """What the client of a plain request may do here, and what is done in its name."""
+    """Say what the client of a plain request may do here, and do it in its name."""
 
     def sources(self) -> Iterable[SourceInfo]:
         """Return all sources, in the order of the configuration, whatever it may do with them."""
@@ -134,8 +129,8 @@ class HttpFailure:
 
 @dataclass(frozen=True, slots=True)
 class ErrorPages:
-    """How a protocol answers errors of plain requests, those that the gateway finds, too: that there is no
-    such path or method, a foreign origin, a body that is too large. It is declared among the routes.
+    """Declare how a protocol answers errors of plain requests, those that the gateway finds, too: there is
+    no such path or method, a foreign origin, a body that is too large. It stands among the routes.
 
     path: for requests at it, and below it. answer: beside the headers of the error; None: with text, as
     everywhere else.
@@ -175,7 +170,6 @@ class HttpRoute(Generic[P, B, A]):
         so `max_body_bytes` should be small.
     pages: pages of `server.allowed_origins` may read the answers (CORS), which no cache keeps.
     json_only: a body with another Content-Type than `application/json` gets 415.
-    unfit: the status of a body that is JSON, and not of the type.
     shown: what OpenAPI says of the body of a handler that reads the bytes itself. error_type: what it says of
     errors (see `ErrorPages`).
     """
@@ -190,7 +184,6 @@ class HttpRoute(Generic[P, B, A]):
     credential: Callable[[HeadCredential, bytes], Credential | Refusal] | None = None
     pages: bool = False
     json_only: bool = False
-    unfit: int = 400
     shown: type[Struct] | None = None
     admit: Callable[[P, ClientRights], object | HttpResponse] | None = None
     error_type: str = "text/plain"
@@ -212,7 +205,7 @@ class HttpRoute(Generic[P, B, A]):
         try:
             return cast(B, msgspec.json.decode(body, type=kind))
         except msgspec.ValidationError as error:
-            raise InvalidRequest(sentence(error, kind), self.unfit) from None
+            raise InvalidRequest(sentence(error, kind)) from None
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             raise InvalidRequest("the body is not JSON") from None
 

@@ -35,7 +35,7 @@ MOST_WAITING: Final = 1_000
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _LITTLE_BYTES: Final = 32_768
-"""A larger body is read when it is its request's turn."""
+"""A larger body is read when it is its request's turn; and any that is gzip, which may be a megabyte."""
 
 
 def dialect_handler(gateway: Gateway, admission: Admission, route: HttpRoute[Any, Any, Any]) -> Handler:
@@ -55,9 +55,9 @@ def dialect_handler(gateway: Gateway, admission: Admission, route: HttpRoute[Any
                 return admitted
             if body is None:
                 body = await _body(asked, route, came)
-            if len(body) > _LITTLE_BYTES:
-                await rights.wait_turn()
             rights.resume()
+            if len(body) > _LITTLE_BYTES or (body and _is_gzip(asked.head)):
+                await rights.wait_turn()
             body = _inflated(asked, body, route.max_body_bytes, came)
             found = route.answer(
                 HttpRequest(asked.credential, parameters, identity, route.read_body(body), rights, admitted)
@@ -136,10 +136,14 @@ def _media_type(head: RequestHead) -> str:
     return (head.header("content-type") or "").partition(";")[0].strip().lower()
 
 
+def _is_gzip(head: RequestHead) -> bool:
+    return head.tokens("content-encoding") == ["gzip"]
+
+
 def _inflated(asked: PlainRequest, body: bytes, most: int, came: Callable[[int], None]) -> bytes:
     """Return what the body is without its Content-Encoding; gzip may have several members (RFC 1952). Raises
     HttpError."""
-    if not body or asked.head.tokens("content-encoding") != ["gzip"]:
+    if not body or not _is_gzip(asked.head):
         return body
     found = b""
     while body:

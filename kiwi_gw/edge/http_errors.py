@@ -45,7 +45,7 @@ class HttpError(KiwiError):
 def http_error(error: Exception) -> HttpError | None:
     """Return how what a handler has raised is answered. None: it is no answer, but a fault of ours."""
     if isinstance(error, InvalidRequest):
-        return HttpError(error.status, str(error))
+        return HttpError(400, str(error))
     if isinstance(error, RequestLimit):
         return HttpError(429, str(error), _SOON)
     return error if isinstance(error, HttpError) else None

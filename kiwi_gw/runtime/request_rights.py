@@ -87,6 +87,7 @@ class RequestRights:
 
     def __init__(self, context: Context, identity: Identity) -> None:
         self._context, self._identity = context, identity
+        self._allowance = context.command_scheduler.allowance()
         self._turn_began = time.monotonic()
 
     def sources(self) -> Iterable[SourceInfo]:
@@ -110,13 +111,16 @@ class RequestRights:
             await self.wait_turn()
 
     async def wait_turn(self) -> None:
-        """Wait until it is this request's turn, among all clients that ask for much."""
+        """Wait until it is this request's turn, among all clients that ask for much. What it has done before
+        comes off the budget of the rounds."""
+        self._allowance.charge(self._turn_began, time.monotonic())
         await self._context.command_scheduler.wait()
         self.resume()
 
     def resume(self) -> None:
         """Begin a turn: the request has waited for something."""
         self._turn_began = time.monotonic()
+        self._allowance.renew(self._turn_began)
 
     def writer(self, source_id: str) -> SourceWriter:
         return SourceWriter(self._context, self._context.produce_queue(source_id), self)

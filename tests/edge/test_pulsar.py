@@ -17,7 +17,7 @@ from kiwi_gw.dialects.pulsar import topics
 from kiwi_gw.dialects.pulsar.message_ids import read_message_id
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings, PulsarSource
 from kiwi_gw.testing import GatewayUnderTest, Script, ScriptedSources, open_gateway
-from tests.edge.wire import Client
+from tests.edge.wire import asked
 
 SETTINGS = "plugins: [scripted{plugins}]\npulsar: {{enabled: true{more}}}\nsources:\n"
 SOURCES = """\
@@ -68,13 +68,7 @@ async def ask(
     headers: Sequence[tuple[str, str]] = (JSON,),
 ) -> tuple[int, dict[str, str], Any]:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", *(f"{name}: {value}" for name, value in headers)]
-    if data:
-        lines.append(f"Content-Length: {len(data)}")
-    async with await gateway.connect() as stream:
-        status, said, found = await Client(stream).request("\r\n".join([*lines, "", ""]).encode() + data)
-        while len(found) < int(said.get("content-length", "0")):
-            found += await stream.receive_some()
+    status, said, found = await asked(gateway, method, path, headers, data)
     return status, said, json.loads(found) if found else None
 
 

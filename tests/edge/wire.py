@@ -267,3 +267,21 @@ async def _socket(address: str, receive_buffer: int | None) -> trio.socket.Socke
         sock.close()
         raise
     return sock
+
+
+async def asked(
+    gateway: GatewayUnderTest,
+    method: str,
+    path: str,
+    headers: Sequence[tuple[str, str]] = (),
+    body: bytes = b"",
+) -> tuple[int, dict[str, str], bytes]:
+    """Ask once, on a connection of its own; the answer's status, headers and whole body."""
+    lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", *(f"{name}: {value}" for name, value in headers)]
+    if body:
+        lines.append(f"Content-Length: {len(body)}")
+    async with await gateway.connect() as stream:
+        status, said, found = await Client(stream).request("\r\n".join([*lines, "", ""]).encode() + body)
+        while len(found) < int(said.get("content-length", "0")):
+            found += await stream.receive_some()
+    return status, said, found

@@ -11,7 +11,7 @@ from kiwi_gw.dialects.lenses.settings import LensesSettings, LensesSource
 from kiwi_gw.dialects.lenses.tables import table_name
 from kiwi_gw.dialects.lenses.v1 import messages as v1
 from kiwi_gw.dialects.lenses.v2 import messages as v2
-from kiwi_gw.errors import PluginError
+from kiwi_gw.dialects.source_names import check_distinct
 
 
 def build(settings: LensesSettings, context: DialectContext) -> LensesDialect | None:
@@ -35,13 +35,8 @@ def configure(context: PluginContext) -> None:
     settings = context.sections.get("lenses")
     if not isinstance(settings, LensesSettings) or not settings.enabled:
         return
-    owners: dict[str, str] = {}
-    for source_id, blocks in context.blocks.items():
-        name = table_name(source_id, blocks)
-        if name in owners:
-            both = f"the sources {owners[name]!r} and {source_id!r}"
-            raise PluginError(f"{both} are both called {name!r} in the protocols of Lenses (lenses.topic)")
-        owners[name] = source_id
+    names = ((source_id, table_name(source_id, blocks)) for source_id, blocks in context.blocks.items())
+    check_distinct(names, "the protocols of Lenses (lenses.topic)")
 
 
 @hookimpl

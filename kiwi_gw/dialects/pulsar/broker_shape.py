@@ -30,13 +30,12 @@ from kiwi_gw.dialects.pulsar.messages import (
     TopicPath,
 )
 from kiwi_gw.dialects.pulsar.producing import EVERY, Encoders, Result, admit, written
-from kiwi_gw.dialects.pulsar.schemas import encoder_of, schema_info
+from kiwi_gw.dialects.pulsar.schemas import Encode, encode_string, encoder_of, schema_info
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings
 from kiwi_gw.dialects.pulsar.topics import WritableTopic
 from kiwi_gw.model import Published
 
 _TEXTS: Final = ("string", "bytes", "none")
-_STRING: Final = Raw(b'{"type":"STRING"}')
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +84,13 @@ def _read(body: bytes, topic: WritableTopic) -> tuple[Sequence[MessageToSend], E
         raise PulsarError(PulsarCode.VALUE_SCHEMA, "there are no versions of schemas here")
     if asked.keySchema:
         raise PulsarError(PulsarCode.KEY_SCHEMA, "keys are text here; keySchema is not taken")
-    given = Raw(asked.valueSchema.encode()) if asked.valueSchema else _STRING
-    info = schema_info(given, PulsarCode.VALUE_SCHEMA)
-    encode, as_text = encoder_of(info, PulsarCode.VALUE_SCHEMA), info.type.lower() in _TEXTS
-    if as_text:
-        encode = encoder_of(schema_info(_STRING, PulsarCode.VALUE_SCHEMA), PulsarCode.VALUE_SCHEMA)
+    encode: Encode = encode_string
+    as_text = True
+    if asked.valueSchema:
+        info = schema_info(Raw(asked.valueSchema.encode()), PulsarCode.VALUE_SCHEMA)
+        chosen = encoder_of(info, PulsarCode.VALUE_SCHEMA)
+        as_text = info.type.lower() in _TEXTS
+        encode = encode_string if as_text else chosen
     return [_message(message, as_text=as_text) for message in asked.messages], Encoders(encode)
 
 

@@ -1,4 +1,4 @@
-"""What is answered to a request that cannot be served: a code of five digits, of which the first three are
+"""Answer requests that cannot be served: with a code of five digits, of which the first three are
 the status of HTTP (document 003), and words."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ JSON: Final = "application/json"
 
 
 class PulsarCode(enum.IntEnum):
-    """What is wrong."""
+    """Name what is wrong."""
 
     MALFORMED = 40001
     UNAUTHENTICATED = 40101
@@ -47,7 +47,6 @@ _OF_STATUS: Final[Mapping[int, PulsarCode]] = {
     408: PulsarCode.TIMEOUT,
     413: PulsarCode.TOO_LARGE,
     415: PulsarCode.MEDIA_TYPE,
-    422: PulsarCode.MESSAGES,
     429: PulsarCode.LIMIT,
 }
 _SOON: Final = (("Retry-After", "1"),)

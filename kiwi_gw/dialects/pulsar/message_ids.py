@@ -15,7 +15,7 @@ _TO_STANDARD: Final = str.maketrans("-_ ", "+/+")
 
 
 class MessageId(NamedTuple):
-    """Where a message is. life: of its topic, 48 bits."""
+    """Say where a message is. life: of its topic, 48 bits."""
 
     life: int
     offset: int

@@ -1,4 +1,4 @@
-"""What is asked for and answered, as structs: they validate requests, and make the OpenAPI document."""
+"""Declare what is asked for and answered: structs that validate requests, and make the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Partition = Annotated[int, Meta(ge=0, le=2**31 - 1, description="an integer from
 
 
 class TopicPath(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which topic."""
+    """Name a topic."""
 
     tenant: str
     namespace: str
@@ -37,7 +37,7 @@ class TopicPath(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PartitionPath(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which partition of a topic."""
+    """Name a partition of a topic."""
 
     tenant: str
     namespace: str
@@ -92,8 +92,8 @@ class LooseRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MessageWritten(Struct, frozen=True, gc=False):
-    """What became of a message. partition, messageId: null where it was not written. error_code: 1, it cannot
-    be written; 2, it may be another time, or nobody knows whether it was; null: it was written."""
+    """Say what became of a message. partition, messageId: null where it was not written. error_code: 1, it
+    cannot be written; 2, it may be another time, or nobody knows whether it was; null: it was written."""
 
     partition: int | None
     messageId: str | None  # noqa: N815
@@ -102,7 +102,7 @@ class MessageWritten(Struct, frozen=True, gc=False):
 
 
 class ProduceAnswer(Struct, frozen=True):
-    """What became of the messages, in their order. schema_version: null, as no registry keeps versions."""
+    """Say what became of the messages, in their order. schema_version: null: no registry keeps versions."""
 
     schema_version: int | None
     messageIds: list[MessageWritten]  # noqa: N815
@@ -140,8 +140,8 @@ class BrokerRequest(Struct, frozen=True):
 
 
 class PublishResult(Struct, frozen=True, omit_defaults=True, gc=False):
-    """What became of a message. messageId: `LEDGER:OFFSET:PARTITION`. errorCode: 0, it was written; 2, it was
-    not, or nobody knows."""
+    """Say what became of a message. messageId: `LEDGER:OFFSET:PARTITION`. errorCode: 0, it was written; 2, it
+    was not, or nobody knows."""
 
     errorCode: Annotated[int, Meta(description="0 or 2")]  # noqa: N815
     messageId: str | None = None  # noqa: N815
@@ -150,7 +150,7 @@ class PublishResult(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class BrokerAnswer(Struct, frozen=True):
-    """What became of the messages, in their order."""
+    """Say what became of the messages, in their order."""
 
     messagePublishResults: list[PublishResult]  # noqa: N815
     schemaVersion: int = 0  # noqa: N815

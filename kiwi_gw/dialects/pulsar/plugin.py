@@ -9,7 +9,7 @@ from kiwi_gw.dialect_api import DialectContext, DialectType
 from kiwi_gw.dialects.pulsar.dialect import PulsarDialect
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings, PulsarSource
 from kiwi_gw.dialects.pulsar.topics import topic_name
-from kiwi_gw.errors import PluginError
+from kiwi_gw.dialects.source_names import check_distinct
 
 
 def build(settings: PulsarSettings, context: DialectContext) -> PulsarDialect | None:
@@ -26,13 +26,8 @@ def configure(context: PluginContext) -> None:
     settings = context.sections.get("pulsar")
     if not isinstance(settings, PulsarSettings) or not settings.enabled:
         return
-    owners: dict[str, str] = {}
-    for source_id, blocks in context.blocks.items():
-        name = topic_name(source_id, blocks, settings)
-        if name in owners:
-            both = f"the sources {owners[name]!r} and {source_id!r}"
-            raise PluginError(f"{both} are both called {name!r} in Pulsar's REST interface (pulsar.name)")
-        owners[name] = source_id
+    names = ((key, topic_name(key, blocks, settings)) for key, blocks in context.blocks.items())
+    check_distinct(names, "Pulsar's REST interface (pulsar.name)")
 
 
 @hookimpl

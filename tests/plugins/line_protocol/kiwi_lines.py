@@ -367,7 +367,6 @@ class Lines:
                 MOST_WRITTEN,
                 pages=True,
                 json_only=True,
-                unfit=422,
                 admit=may_write,
             ),
             ErrorPages("/lines/writing", as_json),

@@ -14,7 +14,7 @@ import trio
 from kiwi_gw.edge import dialect_http
 from kiwi_gw.runtime import request_rights
 from kiwi_gw.testing import GatewayUnderTest, Script, ScriptedSources, open_gateway
-from tests.edge.wire import Client
+from tests.edge.wire import Client, asked
 from tests.plugins.line_protocol import kiwi_lines
 from tests.plugins.line_protocol.kiwi_lines import MOST_WRITTEN
 
@@ -45,14 +45,7 @@ async def ask(
     method: str = "POST",
     path: str = PATH,
 ) -> Answer:
-    lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", *(f"{name}: {value}" for name, value in headers)]
-    if body:
-        lines.append(f"Content-Length: {len(body)}")
-    async with await gateway.connect() as stream:
-        status, said, found = await Client(stream).request("\r\n".join([*lines, "", ""]).encode() + body)
-        while len(found) < int(said.get("content-length", "0")):
-            found += await stream.receive_some()
-        return status, said, found
+    return await asked(gateway, method, path, headers, body)
 
 
 def lines(*texts: str, **more: object) -> bytes:
@@ -87,7 +80,7 @@ async def test_what_is_written_is_answered_when_it_is() -> None:
         (b" " * (MOST_WRITTEN + 1), [JSON], PATH, "POST", 413, "the body is larger"),
         (b"{" * 9_000, [JSON], PATH, "POST", 400, "the body is not JSON"),
         (b'{"lines":["\xff"]}', [JSON], PATH, "POST", 400, "the body is not JSON"),
-        (lines("a", seconds=0), [JSON], PATH, "POST", 422, "seconds must be a number above 0"),
+        (lines("a", seconds=0), [JSON], PATH, "POST", 400, "seconds must be a number above 0"),
         (
             lines("a"),
             [JSON, ("Origin", "http://evil.example")],
@@ -166,3 +159,28 @@ async def test_a_source_that_hangs_is_answered_for_in_time(monkeypatch: pytest.M
         status, _, body = await ask(gateway, lines("a", "b", seconds=0.6))
         assert (status, json.loads(body)["places"]) == (200, ["not known whether it was written"] * 2)
         assert gateway.gateway.request_load == request_rights.RequestLoad()
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "waits"),
+    [
+        (lines("a"), [JSON], False),
+        (lines("a" * 40_000), [JSON], True),
+        (gzip.compress(lines("a" * 200_000)), [JSON, GZIP], True),
+    ],
+)
+async def test_what_takes_long_to_read_has_its_turn(
+    body: bytes, headers: list[tuple[str, str]], waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[object] = []
+    wait = request_rights.RequestRights.wait_turn
+
+    async def counted(rights: request_rights.RequestRights) -> None:
+        turns.append(rights)
+        await wait(rights)
+
+    monkeypatch.setattr(request_rights.RequestRights, "wait_turn", counted)
+    monkeypatch.setattr(request_rights, "_TURN_SECONDS", 60.0)
+    async with writable() as (gateway, _):
+        assert (await ask(gateway, body, headers))[0] == 200
+    assert bool(turns) == waits
