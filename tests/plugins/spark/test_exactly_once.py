@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from kiwi_gw.testing import MemoryPublisher
 from kiwi_spark.gateway.driver_supervisor import DriverState
 from kiwi_spark.gateway.positions import MAX_ROWS, offset_of
 from kiwi_spark.gateway.service import SparkService
+from kiwi_spark.protocol.query_spec import SessionSpec
 from tests.plugins.spark.bench import fake_spark, memory, numbers, places, source
 
 pytestmark = pytest.mark.slow
@@ -39,6 +41,21 @@ async def died(spark: SparkService) -> None:
     """Wait until a driver has died: it may have been started again before anybody asks."""
     if not spark.driver.deaths:
         await spark.driver.reach({DriverState.BACKOFF})
+
+
+def held(spark: SparkService) -> trio.Event:
+    """Have no driver started again before the event is set."""
+    launch, may, first = spark.driver._launch, trio.Event(), True
+
+    async def prepare() -> tuple[SessionSpec, Mapping[str, str]]:
+        nonlocal first
+        if not first:
+            await may.wait()
+        first = False
+        return await launch.prepare()
+
+    spark.driver._launch = replace(launch, prepare=prepare)
+    return may
 
 
 def whole(batches: int, rows: int) -> list[tuple[int, int]]:
@@ -173,8 +190,10 @@ async def test_the_checkpoint_is_lost(tmp_path: Path) -> None:
             if self.events == 6:
                 await died(spark)
                 (tmp_path / "s.json").unlink()
+                may_start.set()
 
     async with fake_spark() as spark:
+        may_start = held(spark)
         out = Thief()
         with trio.fail_after(SECONDS), pytest.raises(SourceChanged, match="another one"):
             # The kill is not repeated with the new checkpoint before the source has said so.
@@ -211,8 +230,10 @@ async def test_somebody_else_used_the_checkpoint(tmp_path: Path) -> None:
                 path = tmp_path / "s.json"
                 await died(spark)
                 path.write_text(path.read_text().replace('"next": 0', '"next": 4'))
+                may_start.set()
 
     async with fake_spark() as spark:
+        may_start = held(spark)
         out = Meddler()
         plan = {"batches": 5, "rows": 3, "kill": [[0, "end"]]}
         with trio.fail_after(SECONDS):
