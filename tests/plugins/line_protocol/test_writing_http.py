@@ -74,9 +74,16 @@ async def test_what_is_written_is_answered_when_it_is() -> None:
         (lines("a"), [], PATH, "POST", 415, "the Content-Type must be application/json"),
         (lines("a"), [JSON, ("Content-Encoding", "br")], PATH, "POST", 415, "the Content-Encoding may be"),
         (lines("a"), [JSON, GZIP], PATH, "POST", 400, "the body is not gzip"),
-        (gzip.compress(lines("a"))[:-4], [JSON, GZIP], PATH, "POST", 400, "the body is not gzip"),
-        (gzip.compress(lines("a")) + b"x", [JSON, GZIP], PATH, "POST", 400, "the body is not gzip"),
-        (gzip.compress(b" " * (MOST_WRITTEN + 1)), [JSON, GZIP], PATH, "POST", 413, "the body is larger"),
+        (gzip.compress(lines("a"), mtime=0)[:-4], [JSON, GZIP], PATH, "POST", 400, "the body is not gzip"),
+        (gzip.compress(lines("a"), mtime=0) + b"x", [JSON, GZIP], PATH, "POST", 400, "the body is not gzip"),
+        (
+            gzip.compress(b" " * (MOST_WRITTEN + 1), mtime=0),
+            [JSON, GZIP],
+            PATH,
+            "POST",
+            413,
+            "the body is larger",
+        ),
         (b" " * (MOST_WRITTEN + 1), [JSON], PATH, "POST", 413, "the body is larger"),
         (b"{" * 9_000, [JSON], PATH, "POST", 400, "the body is not JSON"),
         (b'{"lines":["\xff"]}', [JSON], PATH, "POST", 400, "the body is not JSON"),
@@ -166,7 +173,7 @@ async def test_a_source_that_hangs_is_answered_for_in_time(monkeypatch: pytest.M
     [
         (lines("a"), [JSON], False),
         (lines("a" * 40_000), [JSON], True),
-        (gzip.compress(lines("a" * 200_000)), [JSON, GZIP], True),
+        (gzip.compress(lines("a" * 200_000), mtime=0), [JSON, GZIP], True),
     ],
 )
 async def test_what_takes_long_to_read_has_its_turn(
