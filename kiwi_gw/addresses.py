@@ -172,7 +172,7 @@ def _add_dialects(
                 elif isinstance(route, ErrorPages):
                     routes.add_error_pages(route)
                 else:
-                    routes.add(route.operation, dialect_handler(gateway, admission, route))
+                    routes.add(route.operation, dialect_handler(gateway, admission, route, name))
                     if route.pages and "OPTIONS" not in routes.methods(route.path):
                         answer = preflight(gateway, partial(routes.methods, route.path))
                         routes.add_http("OPTIONS", route.path, answer)

@@ -30,7 +30,8 @@ class PluginContext:
     of all sources by id, in the order of the file. blocks: what each says to protocols, by source and
     protocol. worker, workers: which of how many processes that all run this configuration it is, from 0
     (`kiwi-gw check` asks as the first of as many as there would be). written: names of the sections that the
-    file has.
+    file has. columns: those that protocols write where sources have them, of those that sources leave out
+    unless somebody wants them.
     """
 
     sections: Mapping[str, Section] = field(repr=False)
@@ -40,6 +41,7 @@ class PluginContext:
     workers: int = 1
     blocks: Mapping[str, Mapping[str, Section]] = field(default_factory=dict, repr=False)
     written: frozenset[str] = frozenset()
+    columns: frozenset[str] = frozenset()
 
     def section(self, name: str) -> Section:
         """Return the section of that name, with its defaults if the file has none. KeyError: not declared."""

@@ -54,6 +54,11 @@ class LoadedConfig:
             workers,
             MappingProxyType({source.id: source.blocks for source in found}),
             self.settings.written,
+            frozenset(
+                column
+                for name, kind in self.plugins.dialect_types().items()
+                for column in kind.columns(self.settings.dialects[name])
+            ),
         )
 
     def place(self, finding: Diagnostic) -> tuple[str, int] | None:

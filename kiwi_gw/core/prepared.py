@@ -26,6 +26,11 @@ class Segment:
     def bytes(self) -> memoryview:
         return memoryview(self.encoded.buffer)[self.start : self.end]
 
+    @property
+    def events(self) -> int:
+        """Return how many of them yield bytes."""
+        return count(self.encoded.prefix_counts, self.first, self.last)
+
 
 @dataclass(slots=True)
 class Frame:

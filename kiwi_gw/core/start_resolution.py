@@ -110,6 +110,9 @@ def begin(where: Where, offset_range: OffsetRange, info: SourceInfo) -> Resolved
     """Find where that is in what the source has. Raises SubscribeRefused."""
     if isinstance(where, AtOffset):
         return ResolvedStart(_from_offset(where, offset_range))
+    if isinstance(where, AtTime) and where.partitions is not None:
+        first, end = offset_range.first, offset_range.end
+        return ResolvedStart({p: o if p in where.partitions else end[p] for p, o in first.items()})
     if not isinstance(where, RequestedPositions):
         return ResolvedStart(offset_range.first)
     first, end = offset_range.first, offset_range.end

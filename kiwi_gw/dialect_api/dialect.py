@@ -8,7 +8,7 @@ which the connection carries out at once and in order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -103,6 +103,8 @@ class DialectType(Generic[S]):
     environment: keys of its section that have a short name in the environment: `{"MODE": "mode"}` lets
         `KIWI_GW_MODE` set the key `mode`. Only for plugins that are always loaded: which others are is known
         when the environment was read.
+    columns: names those that it writes, with these settings, where sources have them, and that sources leave
+        out unless somebody wants them (`headers`).
     messages: None: they are no JSON. other_messages: of further protocols that it speaks, by their names.
     """
 
@@ -111,5 +113,6 @@ class DialectType(Generic[S]):
     build: Callable[[S, DialectContext], Dialect | None]
     source_settings: type[Section] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    columns: Callable[[S], Collection[str]] = lambda settings: ()
     messages: Messages | None = None
     other_messages: Mapping[str, Messages] = field(default_factory=dict)

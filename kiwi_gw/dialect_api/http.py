@@ -12,7 +12,8 @@ words and shown as OpenAPI.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, cast
 from urllib.parse import parse_qsl
@@ -21,6 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from kiwi_gw.decoding import sentence
+from kiwi_gw.dialect_api.reading import AtEvent, EventReader
 from kiwi_gw.errors import KiwiError
 from kiwi_gw.model import (
     Action,
@@ -31,7 +33,9 @@ from kiwi_gw.model import (
     Published,
     Refusal,
     SourceInfo,
+    Start,
     Unpublished,
+    WireFormat,
 )
 
 P = TypeVar("P", bound=Struct)
@@ -76,6 +80,12 @@ class ClientRights(Protocol):
         """Return what writes to a source, whatever the client may do. It stays with the source as it is now:
         if that is removed or altered, nothing is written. KeyError: there is none of that id."""
 
+    def read(
+        self, source_id: str, wire: WireFormat, start: Start | AtEvent
+    ) -> AbstractAsyncContextManager[EventReader]:
+        """Read a source as the client may, while the block runs. Entering it raises SubscribeRefused (`code`
+        says why) and RequestLimit."""
+
 
 class RecordWriter(Protocol):
     """Write records to one source."""
@@ -114,6 +124,31 @@ class HttpResponse:
     status: int = 200
     body: bytes = b""
     content_type: str = "text/plain; charset=utf-8"
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class NotStreamed(KiwiError):  # noqa: N818  (it states what became of the answer)
+    """There is this answer instead of one in pieces. Raised before the first piece."""
+
+    def __init__(self, response: HttpResponse) -> None:
+        super().__init__(f"answered with {response.status}")
+        self.response = response
+
+
+@dataclass(frozen=True, slots=True)
+class HttpStream:
+    """An answer in pieces (200): each is made when the client has taken the one before, so that it is one in
+    memory, whatever the client does.
+
+    pieces: the first one, which may be empty, says that there is an answer; until then `NotStreamed` and what
+    a handler may raise are answered. They are closed at the end, or as soon as the client is gone.
+    patient: a client may take as long as a WebSocket client may (`server.limits.stall_timeout_ms`), not only
+    as long as is usual for HTTP. headers: as those of `HttpResponse`.
+    """
+
+    pieces: AsyncGenerator[bytes, None]
+    content_type: str
+    patient: bool = False
     headers: tuple[tuple[str, str], ...] = ()
 
 
@@ -176,7 +211,9 @@ class HttpRoute(Generic[P, B, A]):
 
     method: str
     path: str
-    answer: Callable[[HttpRequest[P, B]], A | HttpResponse | Coroutine[Any, Any, A | HttpResponse]]
+    answer: Callable[
+        [HttpRequest[P, B]], A | HttpResponse | HttpStream | Coroutine[Any, Any, A | HttpResponse]
+    ]
     parameters: type[P]
     body: type[B]
     returns: type[A]

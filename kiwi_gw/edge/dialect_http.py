@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import zlib
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing
 from dataclasses import replace
 from functools import cache
 from typing import Any, Final, TypeVar
@@ -13,6 +14,8 @@ from kiwi_gw.dialect_api import (
     HttpRequest,
     HttpResponse,
     HttpRoute,
+    HttpStream,
+    NotStreamed,
     RequestLimit,
     openapi,
     read_parameters,
@@ -30,25 +33,33 @@ from kiwi_gw.runtime.request_rights import RequestLoad, RequestRights
 
 A = TypeVar("A")
 
+Headers = tuple[tuple[str, str], ...]
+
 MOST_WAITING: Final = 1_000
 """Requests whose answers take time, of one process."""
+
+_CROWDED: Final = "too many requests wait for their answers; try again in a moment"
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _LITTLE_BYTES: Final = 32_768
 """A larger body is read when it is its request's turn; and any that is gzip, which may be a megabyte."""
 
 
-def dialect_handler(gateway: Gateway, admission: Admission, route: HttpRoute[Any, Any, Any]) -> Handler:
-    """Make the handler: 401 and the like, and 403 for pages of foreign origins, as for a handshake; 413 for a
-    body that is too large, 415 for one that is of another type than the route takes; 400 for parameters or a
+def dialect_handler(
+    gateway: Gateway, admission: Admission, route: HttpRoute[Any, Any, Any], name: str
+) -> Handler:
+    """Make the handler for a route of the protocol of that name.
+
+    It answers 401 and the like, and 403 for pages of foreign origins, as for a handshake; 413 for a body that
+    is too large, 415 for one that is of another type than the route takes; 400 for parameters or a
     body that are not of the declared types; else what the route answers."""
 
-    async def answer(asked: PlainRequest) -> HttpResponse:
+    async def answer(asked: PlainRequest) -> HttpResponse | HttpStream:
         origins, ends = gateway.loaded.settings.server.allowed_origins, asked.ends
         check_origin(asked.head, origins, ends.remote, secure=ends.secure)
         with gateway.request_load.body() as came:
             identity, body = await _caller(gateway, admission, asked, route, came)
-            rights = RequestRights(gateway, replace(identity, issued_token=None))
+            rights = RequestRights(gateway, replace(identity, issued_token=None), (name, ends.remote))
             parameters = read_parameters(route.parameters, asked.parameters, asked.head.query)
             admitted = None if route.admit is None else route.admit(parameters, rights)
             if isinstance(admitted, HttpResponse):
@@ -64,30 +75,69 @@ def dialect_handler(gateway: Gateway, admission: Admission, route: HttpRoute[Any
             )
             if inspect.iscoroutine(found):
                 found = await _awaited(gateway.request_load, found)
+        if isinstance(found, HttpStream):
+            return replace(found, pieces=_counted(gateway.request_load, found.pieces))
         return found if isinstance(found, HttpResponse) else json_response(found, ())
 
-    async def answer_pages(asked: PlainRequest) -> HttpResponse:
+    async def answer_pages(asked: PlainRequest) -> HttpResponse | HttpStream:
         """Keep it out of caches, and let pages of allowed origins read it."""
         cors = page_headers(gateway, asked)
         try:
             response = await answer(asked)
         except Exception as error:
-            said = http_error(error)
-            if said is not None:
-                said.headers = (*said.headers, *NO_STORE, *cors)
-                raise said from None
-            raise
-        kept = tuple(pair for pair in response.headers if pair[0].lower() != "cache-control")
-        return replace(response, headers=(*kept, *NO_STORE, *cors))
+            raise _for_page(error, cors) from error
+        if isinstance(response, HttpStream):
+            response = replace(response, pieces=_for_pages(response.pieces, cors))
+        return replace(response, headers=_shown_to_pages(response.headers, cors))
 
     return answer_pages if route.pages else answer
+
+
+def _shown_to_pages(headers: Headers, cors: Headers) -> Headers:
+    kept = tuple(pair for pair in headers if pair[0].lower() != "cache-control")
+    return (*kept, *NO_STORE, *cors)
+
+
+async def _for_pages(pieces: AsyncGenerator[bytes, None], cors: Headers) -> AsyncGenerator[bytes, None]:
+    """Do as `answer_pages` with what is raised instead of an answer."""
+    async with aclosing(pieces):
+        try:
+            async for piece in pieces:
+                yield piece
+        except Exception as error:
+            raise _for_page(error, cors) from error
+
+
+def _for_page(error: Exception, cors: Headers) -> Exception:
+    """Return an error whose answer a page may read, if there is an answer to it."""
+    if isinstance(error, NotStreamed):
+        headers = _shown_to_pages(error.response.headers, cors)
+        return NotStreamed(replace(error.response, headers=headers))
+    said = http_error(error)
+    if said is None:
+        return error
+    said.headers = (*said.headers, *NO_STORE, *cors)
+    return said
+
+
+async def _counted(load: RequestLoad, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Count an answer in pieces among those that wait. Raises RequestLimit."""
+    if load.waiting >= MOST_WAITING:
+        raise RequestLimit(_CROWDED)
+    load.waiting += 1
+    try:
+        async with aclosing(pieces):
+            async for piece in pieces:
+                yield piece
+    finally:
+        load.waiting -= 1
 
 
 async def _awaited(load: RequestLoad, answer: Coroutine[Any, Any, A]) -> A:
     """Wait for an answer, if not too many do. Raises RequestLimit."""
     if load.waiting >= MOST_WAITING:
         answer.close()
-        raise RequestLimit("too many requests wait for their answers; try again in a moment")
+        raise RequestLimit(_CROWDED)
     load.waiting += 1
     try:
         return await answer

@@ -7,8 +7,10 @@ vanished client means. Every exchange has its own h11 connection, so a request i
 
 from __future__ import annotations
 
+import math
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from http.client import responses
 
@@ -16,7 +18,7 @@ import h11
 import structlog
 import trio
 
-from kiwi_gw.dialect_api import HttpResponse
+from kiwi_gw.dialect_api import HttpResponse, HttpStream, NotStreamed
 from kiwi_gw.edge.http_errors import HttpError, http_date, http_error
 from kiwi_gw.edge.plain_request import ConnectionEnds, Handler, PlainRequest
 from kiwi_gw.edge.request_head import HeadLimits, RequestHead
@@ -35,7 +37,8 @@ class HttpLimits:
     """What a client may ask of a plain HTTP connection. Times are in seconds.
 
     body_seconds: how long we wait for a request body in all; each `body_bytes_per_second` bytes that
-    arrive add one second. idle_seconds: between requests. send_seconds: for each 8 KiB of a response.
+    arrive add one second. idle_seconds: between requests. send_seconds: for each 8 KiB of a response;
+    stall_seconds: of one that takes as long as its client likes (`HttpStream.patient`).
     """
 
     head: HeadLimits = field(default_factory=HeadLimits)
@@ -44,6 +47,7 @@ class HttpLimits:
     body_bytes_per_second: int = 16 * 1024
     idle_seconds: float = 60.0
     send_seconds: float = 10.0
+    stall_seconds: float = math.inf
 
 
 class ClientGone(Exception):  # noqa: N818  (it says what happened)
@@ -96,9 +100,12 @@ class HttpExchange:
         """Answer with what the handler returns or raises. parameters: of the path. Raises ClientGone."""
         try:
             self._check_length()
-            await self._respond(
-                await handler(PlainRequest(self._head, parameters, self._ends, self._read_whole_body))
-            )
+            asked = PlainRequest(self._head, parameters, self._ends, self._read_whole_body)
+            answer = await handler(asked)
+            if isinstance(answer, HttpStream):
+                await self._respond_in_pieces(answer)
+            else:
+                await self._respond(answer)
         except Exception as error:
             # Whatever a handler raises ends its own request only.
             if self._gone:
@@ -146,29 +153,74 @@ class HttpExchange:
 
     # --- the response --------------------------------------------------------------------------
 
+    async def _respond_in_pieces(self, answer: HttpStream) -> None:
+        """Answer with each piece when the one before was taken. Raises what the pieces raise before there is
+        an answer; behind that, what they raise ends the connection."""
+        failed: Exception | None = None
+        async with trio.open_nursery() as nursery:
+            if self._body_over and not self._h11.trailing_data[0]:
+                nursery.start_soon(self._watch, nursery.cancel_scope)
+            try:
+                async with aclosing(answer.pieces) as pieces:
+                    await self._send_pieces(answer, pieces)
+            except Exception as error:  # noqa: BLE001  a nursery would put it into a group
+                failed = error
+            nursery.cancel_scope.cancel()
+        if self._gone:
+            raise ClientGone("the client left") from failed
+        if isinstance(failed, NotStreamed):
+            await self._respond(failed.response)
+        elif failed is not None:
+            raise failed
+
+    async def _send_pieces(self, answer: HttpStream, pieces: AsyncGenerator[bytes, None]) -> None:
+        within = self._limits.stall_seconds if answer.patient else self._limits.send_seconds
+        first = await anext(pieces, b"")
+        out = self._response_head(200, (*answer.headers, ("Content-Type", answer.content_type)))
+        if self._head.method != "HEAD":
+            if first:
+                await self._write(out + self._h11.send(h11.Data(data=first)), within)
+                out = b""
+            async for piece in pieces:
+                await self._write(out + self._h11.send(h11.Data(data=piece)), within)
+                out = b""
+        await self._write(out + self._h11.send(h11.EndOfMessage()), within)
+
+    async def _watch(self, scope: trio.CancelScope) -> None:
+        """Give the answer up if the client leaves. One that sends more is watched no longer."""
+        try:
+            data = bytes(await self._stream.receive_some(_READ))
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            data = b""
+        if data:
+            self._h11.receive_data(data)
+        else:
+            self._gone = True
+            scope.cancel()
+
     async def _respond(self, response: HttpResponse) -> None:
-        self.status = response.status
+        headers = response.headers
+        if response.status != 204:
+            described = ("Content-Type", response.content_type), ("Content-Length", str(len(response.body)))
+            headers = (*headers, *described)
+        out = self._response_head(response.status, headers)
+        if self._head.method != "HEAD" and response.status not in (204, 304):
+            out += self._h11.send(h11.Data(data=response.body))
+        await self._write(out + self._h11.send(h11.EndOfMessage()), self._limits.send_seconds)
+
+    def _response_head(self, status: int, headers: Sequence[tuple[str, str]]) -> bytes:
+        """Begin the response."""
+        self.status = status
         # A client that was never told to continue may or may not send its body now: it cannot be said
         # where the next request begins.
         if self._closing.is_set() or self._h11.they_are_waiting_for_100_continue or self._leaves_much:
             self.last = True
-        headers = list(response.headers)
-        if response.status != 204:
-            headers += [
-                ("Content-Type", response.content_type),
-                ("Content-Length", str(len(response.body))),
-            ]
-        if self.last:
-            headers.append(("Connection", "close"))
+        headers = [*headers, ("Connection", "close")] if self.last else list(headers)
         if not any(name.lower() == "date" for name, _ in headers):
             headers.append(("Date", http_date()))
         encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
-        reason = responses.get(response.status, "")
-        head = h11.Response(status_code=response.status, headers=encoded, reason=reason)
-        out = self._h11.send(head)
-        if self._head.method != "HEAD" and response.status not in (204, 304):
-            out += self._h11.send(h11.Data(data=response.body))
-        await self._write(out + self._h11.send(h11.EndOfMessage()))
+        head = h11.Response(status_code=status, headers=encoded, reason=responses.get(status, ""))
+        return self._h11.send(head) or b""
 
     @property
     def _leaves_much(self) -> bool:
@@ -178,11 +230,12 @@ class HttpExchange:
         length = self._head.header("content-length")
         return length is None or int(length) - self._body_bytes > _PIPELINED
 
-    async def _write(self, data: bytes) -> None:
+    async def _write(self, data: bytes, within: float) -> None:
+        """Send it. within: seconds for the next 8 KiB of it. Raises ClientGone."""
         view = memoryview(data)
         try:
             for start in range(0, len(view), _WRITE):
-                with trio.move_on_after(self._limits.send_seconds) as scope:
+                with trio.move_on_after(within) as scope:
                     await self._stream.send_all(view[start : start + _WRITE])
                 if scope.cancelled_caught:
                     self._gone = True
@@ -205,7 +258,8 @@ class HttpExchange:
     async def _read_whole_body(self, most: int, came: Callable[[int], None]) -> bytes:
         """Raises HttpError for a body that is too large, too slow or malformed."""
         if self._h11.they_are_waiting_for_100_continue:
-            await self._write(self._h11.send(h11.InformationalResponse(status_code=100, headers=[])))
+            go_on = self._h11.send(h11.InformationalResponse(status_code=100, headers=[]))
+            await self._write(go_on or b"", self._limits.send_seconds)
         pieces, size = [], 0
         while not self._body_over:
             try:

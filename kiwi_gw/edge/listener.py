@@ -7,6 +7,7 @@ credentials.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import socket
 import ssl
@@ -294,7 +295,11 @@ class Listener:
             if head is not None and not wants_websocket(head):
                 self._gateway.meters.request_over("", head.method, error.status, time.monotonic() - began)
             return None
-        http_limits = HttpLimits(head=head_limits, send_seconds=settings.limits.http_stall_timeout_ms / 1000)
+        http_limits = HttpLimits(
+            head=head_limits,
+            send_seconds=settings.limits.http_stall_timeout_ms / 1000,
+            stall_seconds=settings.limits.stall_timeout_ms / 1000 or math.inf,
+        )
         return self._http(transport, head, http_limits, ends, check)
 
     async def _http(

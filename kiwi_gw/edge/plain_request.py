@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kiwi_gw.dialect_api import HttpResponse
+from kiwi_gw.dialect_api import HttpResponse, HttpStream
 from kiwi_gw.edge.request_head import RequestHead
 from kiwi_gw.model import HeadCredential
 
@@ -49,7 +49,7 @@ class PlainRequest:
         return self.head.credential(self.ends.remote, secure=self.ends.secure)
 
 
-Handler = Callable[[PlainRequest], Awaitable[HttpResponse]]
+Handler = Callable[[PlainRequest], Awaitable[HttpResponse | HttpStream]]
 """Raises HttpError or InvalidRequest for what is refused. All else that it raises becomes 500."""
 
 

@@ -16,9 +16,11 @@ class StartAt(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """Begin in every partition at the first event with this timestamp (ms since the epoch) or a later one."""
+    """Begin in every partition at the first event with this timestamp (ms since the epoch) or a later one.
+    partitions: in others, with the next to come; None: it is meant for all."""
 
     timestamp: int
+    partitions: frozenset[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

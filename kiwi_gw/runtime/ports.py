@@ -21,8 +21,11 @@ from kiwi_gw.runtime.produce_queue import ProduceQueue
 class ConnectionWriter(frame_writer.FrameWriter[Subscription], Protocol):
     """The sending half, as a connection sees it. It also serves subscriptions."""
 
-    taken_at: float
     close_code: int | None
+
+    @property
+    def taken_at(self) -> float:
+        """When the client last took something (monotonic seconds)."""
 
     @property
     def sent_bytes(self) -> int: ...

@@ -12,12 +12,22 @@ from typing import Final, Protocol, cast
 import trio
 
 from kiwi_gw.core.hub_limits import HubState
-from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.dialect_api.http import RequestLimit
-from kiwi_gw.model import Action, Identity, Outgoing, Published, Refusal, SourceInfo, Unpublished
+from kiwi_gw.dialect_api.reading import AtEvent
+from kiwi_gw.model import (
+    Action,
+    Identity,
+    Outgoing,
+    Published,
+    Refusal,
+    SourceInfo,
+    Start,
+    Unpublished,
+    WireFormat,
+)
 from kiwi_gw.runtime.command_scheduler import CommandScheduler
-from kiwi_gw.runtime.hooks import Hooks
 from kiwi_gw.runtime.produce_queue import ProduceQueue, ProduceTicket
+from kiwi_gw.runtime.request_reader import ReaderContext, RequestReader
 from kiwi_gw.runtime.source_rights import refusal_of
 
 MOST_BYTES: Final = 64 << 20
@@ -59,34 +69,22 @@ class RequestLoad:
             self.body_bytes -= held
 
 
-class Context(Protocol):
+class Context(ReaderContext, Protocol):
     """What is needed of the gateway."""
 
     @property
     def request_load(self) -> RequestLoad: ...
 
     @property
-    def refusing(self) -> bool:
-        """Whether memory is short."""
-
-    @property
     def command_scheduler(self) -> CommandScheduler: ...
-
-    @property
-    def hooks(self) -> Hooks: ...
-
-    def hub(self, source_id: str) -> SourceHub | None: ...
-
-    def sources(self) -> Iterable[SourceInfo]: ...
-
-    def produce_queue(self, source_id: str) -> ProduceQueue: ...
 
 
 class RequestRights:
     """Implement `kiwi_gw.dialect_api.ClientRights`, for one request."""
 
-    def __init__(self, context: Context, identity: Identity) -> None:
-        self._context, self._identity = context, identity
+    def __init__(self, context: Context, identity: Identity, place: tuple[str, str] = ("", "")) -> None:
+        """Begin a turn. place: the protocol, and where its client is."""
+        self._context, self._identity, self._place = context, identity, place
         self._allowance = context.command_scheduler.allowance()
         self._turn_began = time.monotonic()
 
@@ -124,6 +122,9 @@ class RequestRights:
 
     def writer(self, source_id: str) -> SourceWriter:
         return SourceWriter(self._context, self._context.produce_queue(source_id), self)
+
+    def read(self, source_id: str, wire: WireFormat, start: Start | AtEvent) -> RequestReader:
+        return RequestReader(self._context, self._identity, self._place, self, source_id, wire, start)
 
 
 class SourceWriter:

@@ -41,10 +41,11 @@ class KafkaSource:
     Where its bytes name schemas of a registry, a batch is handed over when these are known (`registry`).
     """
 
-    def __init__(self, settings: KafkaSourceSettings, kafka: Kafka) -> None:
+    def __init__(self, settings: KafkaSourceSettings, kafka: Kafka, *, headers: bool = False) -> None:
+        """Make it. headers: whether those of records are wanted, whatever the settings say."""
         self._topic = settings.topic
         self._follow_new_partitions = settings.on_partition_change == "continue"
-        self._headers = settings.fields is not None and "headers" in settings.fields
+        self._headers = headers or (settings.fields is not None and "headers" in settings.fields)
         self._kafka = kafka
         self._troubles = Troubles()
         self._schemas = kafka.schemas_of(settings.decode.decode, self._troubles.say)
@@ -195,4 +196,5 @@ class KafkaSource:
 
 def build_source(settings: KafkaSourceSettings, context: SourceContext) -> KafkaSource:
     """Make the source (`SourceType.build`)."""
-    return KafkaSource(settings, cast("Kafka", context.services["kafka"]))
+    kafka = cast("Kafka", context.services["kafka"])
+    return KafkaSource(settings, kafka, headers="headers" in context.plugins.columns)

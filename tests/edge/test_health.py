@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from kiwi_gw.dialect_api import HttpResponse
 from kiwi_gw.edge.health import GatewayHealth, SourceHealth, add_health_routes, readiness
 from kiwi_gw.edge.http import serve_http
 from kiwi_gw.edge.http_exchange import HttpLimits
@@ -122,5 +123,6 @@ async def test_what_is_said_is_not_older_than_the_question_whether_it_may_be_sai
         return b""
 
     response = await readiness(ask, lists)(PlainRequest(head, {}, ConnectionEnds(), no_body))
+    assert isinstance(response, HttpResponse)
     assert response.status == 200
     assert asked == ["may it be known", "what is there"]

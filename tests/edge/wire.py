@@ -269,6 +269,9 @@ async def _socket(address: str, receive_buffer: int | None) -> trio.socket.Socke
     return sock
 
 
+_LAST_CHUNK = b"0\r\n\r\n"
+
+
 async def asked(
     gateway: GatewayUnderTest,
     method: str,
@@ -282,6 +285,16 @@ async def asked(
         lines.append(f"Content-Length: {len(body)}")
     async with await gateway.connect() as stream:
         status, said, found = await Client(stream).request("\r\n".join([*lines, "", ""]).encode() + body)
-        while len(found) < int(said.get("content-length", "0")):
+        chunked = said.get("transfer-encoding") == "chunked" and method != "HEAD"
+        length = 0 if method == "HEAD" else int(said.get("content-length", "0"))
+        while len(found) < length or (chunked and not found.endswith(_LAST_CHUNK)):
             found += await stream.receive_some()
-    return status, said, found
+    return status, said, joined_chunks(found) if chunked else found
+
+
+def joined_chunks(data: bytes) -> bytes:
+    """The body that was sent in these chunks (RFC 9112, 7.1)."""
+    found, at = b"", 0
+    while size := int(data[at : (end := data.index(b"\r\n", at))], 16):
+        found, at = found + data[end + 2 : end + 2 + size], end + 4 + size
+    return found

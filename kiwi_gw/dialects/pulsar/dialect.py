@@ -20,9 +20,12 @@ from kiwi_gw.dialects.pulsar.messages import (
     PartitionPath,
     ProduceAnswer,
     ProduceRequest,
+    ReadAnswer,
+    ReadParameters,
     TopicPath,
 )
 from kiwi_gw.dialects.pulsar.producing import Producing
+from kiwi_gw.dialects.pulsar.reading import Reading
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings
 from kiwi_gw.model import HeadCredential, Identity
 
@@ -49,6 +52,16 @@ class PulsarDialect:
             ErrorPages(ROOT, page),
             _post(own, TOPIC, own.to_topic, TopicPath, ProduceRequest, ProduceAnswer),
             _post(own, TOPIC + PARTITION, own.to_partition, PartitionPath, ProduceRequest, ProduceAnswer),
+            HttpRoute(
+                "GET",
+                TOPIC + PARTITION + "/messages",
+                Reading(self.settings).messages,
+                ReadParameters,
+                bytes,
+                ReadAnswer,
+                pages=True,
+                error_type=JSON,
+            ),
         ]
         if self.settings.broker_shape:
             routes += [

@@ -34,6 +34,7 @@ class PulsarCode(enum.IntEnum):
     VALUE_SCHEMA = 42204
     MESSAGES = 42205
     NOT_IN_KAFKA = 42206
+    GONE = 40904
     LIMIT = 42901
     UNAVAILABLE = 50301
 
@@ -50,6 +51,7 @@ _OF_STATUS: Final[Mapping[int, PulsarCode]] = {
     429: PulsarCode.LIMIT,
 }
 _SOON: Final = (("Retry-After", "1"),)
+_CHALLENGE: Final = (("WWW-Authenticate", "Bearer"),)
 
 
 class PulsarError(KiwiError):
@@ -72,6 +74,8 @@ class PulsarError(KiwiError):
         """Return those that the status wants."""
         if self.status in (429, 503):
             return _SOON
+        if self.status == 401:
+            return _CHALLENGE
         return (("Allow", self.allow),) if self.allow else ()
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -29,6 +30,16 @@ class MessageId(NamedTuple):
     def in_words(self) -> str:
         """Return it as Pulsar's brokers write it: `LEDGER:OFFSET:PARTITION`."""
         return f"{self.life}:{self.offset}:{self.partition}"
+
+
+def message_ids(life: int, partition: int) -> Callable[[Iterable[int]], list[str]]:
+    """Return what writes the ids of the messages of one partition, by their offsets."""
+    before, behind, encode = _field(_LEDGER, life), _field(_PARTITION, partition), binascii.b2a_base64
+
+    def write(offsets: Iterable[int]) -> list[str]:
+        return [encode(before + _entry(offset) + behind, newline=False).decode() for offset in offsets]
+
+    return write
 
 
 def read_message_id(text: str) -> MessageId:

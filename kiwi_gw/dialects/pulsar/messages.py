@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, Raw, Struct, field
 
 MOST_MESSAGES = 10_000
+MOST_BYTES = 16 << 20
+MOST_TIMEOUT = 60_000
 MOST_PROPERTIES = 1_000
 MOST_ALL_PROPERTIES = 10_000
 """Of all messages of a request."""
+
+SEQUENCE = "__pulsar.sequence"
+"""The header that keeps a message's sequenceId."""
 
 NOTHING = Raw(b"")
 """A member that is not there."""
@@ -45,6 +50,80 @@ class PartitionPath(Struct, frozen=True, forbid_unknown_fields=True):
     partition: Annotated[
         str, Meta(pattern="^[0-9]{1,10}$", description="an integer from 0 to 2^31 - 1, in digits")
     ]
+
+
+class ReadParameters(PartitionPath, frozen=True, forbid_unknown_fields=True):
+    """Say what to read. timeout: how long it may take until there is something. max_messages, max_bytes: of
+    the messages, encoded, of which one always passes; for lines without them there is no bound."""
+
+    from_: Annotated[
+        str, Meta(description="earliest, latest, milliseconds since 1970 or an id of a message")
+    ] = field(name="from", default="earliest")
+    timeout: Annotated[
+        int, Meta(ge=0, le=MOST_TIMEOUT, description=f"milliseconds, an integer from 0 to {MOST_TIMEOUT:,}")
+    ] = 3_000
+    max_messages: (
+        Annotated[
+            int, Meta(ge=1, le=MOST_MESSAGES, description=f"an integer from 1 to {MOST_MESSAGES:,}; else 100")
+        ]
+        | None
+    ) = None
+    max_bytes: (
+        Annotated[
+            int, Meta(ge=1, le=MOST_BYTES, description=f"an integer from 1 to {MOST_BYTES:,}; else 1048576")
+        ]
+        | None
+    ) = None
+    include_schema: Annotated[bool, Meta(description="true or false")] = False
+
+
+class SchemaRead(Struct, frozen=True):
+    """Say what values are. data: the definition, in base64; empty where there is none."""
+
+    type: str
+    version: int | None
+    data: str
+    properties: dict[str, str]
+
+
+class MessageRead(Struct, frozen=True, omit_defaults=True):
+    """A message that was read. payload, keyPayload: in base64, where value or key cannot be decoded and are
+    null. Properties that are no text are null."""
+
+    messageId: str  # noqa: N815
+    key: Any
+    value: Any
+    partition: int
+    properties: dict[str, str | None]
+    eventTime: int | None  # noqa: N815
+    sequenceId: int | None  # noqa: N815
+    replicationClusters: list[str]  # noqa: N815
+    payload: str | None = None
+    keyPayload: str | None = None  # noqa: N815
+
+
+class MessagesLost(Struct, frozen=True):
+    """A run of messages that were deleted before they could be read: the ids of both ends."""
+
+    first: str
+    last: str
+
+
+class ErrorBeside(Struct, frozen=True):
+    """Say why nothing more comes."""
+
+    error_code: int
+    message: str
+
+
+class ReadAnswer(Struct, frozen=True, omit_defaults=True):
+    """The messages that were read, in their order. next: the id to go on from, without gap or repetition."""
+
+    messages: list[MessageRead]
+    next: str
+    schemas: list[SchemaRead] | None = None
+    lost: list[MessagesLost] | None = None
+    error: ErrorBeside | None = None
 
 
 class MessageToSend(Struct, frozen=True, forbid_unknown_fields=True, gc=False):

@@ -17,7 +17,12 @@ def build(settings: PulsarSettings, context: DialectContext) -> PulsarDialect | 
     return PulsarDialect(settings) if settings.enabled else None
 
 
-PULSAR = DialectType("pulsar", PulsarSettings, build, PulsarSource)
+def columns(settings: PulsarSettings) -> Sequence[str]:
+    """Say that properties are wanted."""
+    return ("headers",) if settings.enabled else ()
+
+
+PULSAR = DialectType("pulsar", PulsarSettings, build, PulsarSource, columns=columns)
 
 
 @hookimpl

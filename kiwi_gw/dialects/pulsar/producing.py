@@ -25,6 +25,7 @@ from kiwi_gw.dialects.pulsar.message_ids import MessageId
 from kiwi_gw.dialects.pulsar.messages import (
     MOST_ALL_PROPERTIES,
     NOTHING,
+    SEQUENCE,
     LooseRequest,
     MessageToSend,
     MessageWritten,
@@ -52,9 +53,6 @@ MOST_INVALID: Final = 16
 
 EVERY: Final = 16
 """After so many messages it is looked whether others have their turn."""
-
-SEQUENCE: Final = "__pulsar.sequence"
-"""The header that keeps a message's sequenceId."""
 
 _IN_MESSAGE: Final = re.compile(r" - at `\$\.messages\[(\d{1,7})\][^`]*`\Z")
 _MOST_LOOKED_AT: Final = 50_000

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.dialect_api.http import ClientRights, RecordWriter
 from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
+from kiwi_gw.dialects.pulsar.message_ids import MessageId
 from kiwi_gw.dialects.pulsar.messages import PartitionPath, TopicPath
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings, PulsarSource
 from kiwi_gw.model import Action, SourceInfo
@@ -41,17 +42,40 @@ class WritableTopic:
         return block.values.type.lower() if isinstance(block, PulsarSource) else "none"
 
 
+@dataclass(frozen=True, slots=True)
+class ReadableTopic:
+    """A partition of a topic that the client may read. life: as `ClientRights.life` has it."""
+
+    info: SourceInfo
+    partition: int
+    life: int
+
+    def message_id(self, offset: int) -> str:
+        """Return the id of the message with this offset."""
+        return str(MessageId(self.life, offset, self.partition))
+
+
+def readable_topic(path: PartitionPath, rights: ClientRights, settings: PulsarSettings) -> ReadableTopic:
+    """Find a partition to read, now; in the past is another right. Raises PulsarError as `writable_topic`."""
+    info = _find(path, rights, settings)
+    refusal = rights.refusal(Action.SUBSCRIBE, info)
+    if refusal is not None and refusal.code == RefusalCode.INTERNAL_ERROR:
+        raise PulsarError(PulsarCode.UNAVAILABLE, "it cannot be said just now who may read there")
+    if refusal is not None and rights.refusal(Action.PUBLISH, info) is not None:
+        raise PulsarError(PulsarCode.TOPIC, _NO_TOPIC)
+    if refusal is not None:
+        raise PulsarError(PulsarCode.FORBIDDEN, refusal.message)
+    partition = int(path.partition)
+    _partitions(path, rights, info, "the topic is not there, or not yet")
+    return ReadableTopic(info, partition, rights.life(info.id))
+
+
 def writable_topic(
     path: TopicPath | PartitionPath, rights: ClientRights, settings: PulsarSettings
 ) -> WritableTopic:
     """Find a topic to write to. Raises PulsarError; who may neither read nor write does not learn what
     exists."""
-    name = f"{path.tenant}/{path.namespace}/{path.topic}"
-    info = next(
-        (each for each in rights.sources() if topic_name(each.id, each.blocks, settings) == name), None
-    )
-    if info is None:
-        raise PulsarError(PulsarCode.TOPIC, _NO_TOPIC)
+    info = _find(path, rights, settings)
     refusal = rights.refusal(Action.PUBLISH, info)
     if refusal is not None and refusal.code == RefusalCode.INTERNAL_ERROR:
         raise PulsarError(PulsarCode.UNAVAILABLE, "it cannot be said just now who may write there")
@@ -62,12 +86,29 @@ def writable_topic(
         raise PulsarError(PulsarCode.METHOD, words, allow="OPTIONS")
     if refusal is not None:
         raise PulsarError(PulsarCode.FORBIDDEN, refusal.message)
-    partitions = rights.partitions(info.id)
-    if not partitions:
-        raise PulsarError(PulsarCode.UNAVAILABLE, "the topic is not there, or not yet; nothing was written")
+    partitions = _partitions(path, rights, info, "the topic is not there, or not yet; nothing was written")
     partition = int(path.partition) if isinstance(path, PartitionPath) else None
-    if partition is not None and partition not in partitions:
-        raise PulsarError(PulsarCode.PARTITION, f"there is no partition {partition}")
     return WritableTopic(
         info, tuple(sorted(partitions)), rights.life(info.id), rights.writer(info.id), partition
     )
+
+
+def _find(path: TopicPath | PartitionPath, rights: ClientRights, settings: PulsarSettings) -> SourceInfo:
+    """Find the source of a topic. Raises PulsarError."""
+    name = f"{path.tenant}/{path.namespace}/{path.topic}"
+    for info in rights.sources():
+        if topic_name(info.id, info.blocks, settings) == name:
+            return info
+    raise PulsarError(PulsarCode.TOPIC, _NO_TOPIC)
+
+
+def _partitions(
+    path: TopicPath | PartitionPath, rights: ClientRights, info: SourceInfo, absent: str
+) -> Collection[int]:
+    """Return the partitions of a topic, of which the path may name one. Raises PulsarError."""
+    partitions = rights.partitions(info.id)
+    if not partitions:
+        raise PulsarError(PulsarCode.UNAVAILABLE, absent)
+    if isinstance(path, PartitionPath) and int(path.partition) not in partitions:
+        raise PulsarError(PulsarCode.PARTITION, f"there is no partition {int(path.partition)}")
+    return partitions

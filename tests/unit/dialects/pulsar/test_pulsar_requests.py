@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kiwi_gw.dialect_api.http import HttpRequest, HttpResponse
+from kiwi_gw.dialect_api.reading import AtEvent, EventReader
 from kiwi_gw.dialects.pulsar.broker_shape import BrokerProducing
 from kiwi_gw.dialects.pulsar.message_ids import read_message_id
 from kiwi_gw.dialects.pulsar.messages import PartitionPath, TopicPath
@@ -26,7 +28,9 @@ from kiwi_gw.model import (
     Published,
     Refusal,
     SourceInfo,
+    Start,
     Unpublished,
+    WireFormat,
 )
 from tests.effort import examples
 
@@ -56,6 +60,11 @@ class Rights:
 
     def writer(self, source_id: str) -> Rights:
         return self
+
+    def read(
+        self, source_id: str, wire: WireFormat, start: Start | AtEvent
+    ) -> AbstractAsyncContextManager[EventReader]:
+        raise AssertionError("who writes reads nothing")
 
     async def produce(self, records: Sequence[Outgoing], within: float) -> Sequence[Published | Unpublished]:
         await trio.lowlevel.checkpoint()

@@ -1,0 +1,212 @@
+"""Reading: the messages of one partition, from wherever is wanted, as one answer or line by line.
+
+GET /topics/public/default/orders/partitions/0/messages?from=earliest&max_messages=100
+200 {"messages":[{"messageId":"CLy14rPFxgQQABgA","key":"k1","value":{"a":1},...}],"next":"CLy14rPFxgQQARgA"}
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+import msgspec
+
+from kiwi_gw.codes import RefusalCode
+from kiwi_gw.dialect_api.http import HttpRequest, HttpResponse, HttpStream, NotStreamed
+from kiwi_gw.dialect_api.reading import AtEvent, EventReader
+from kiwi_gw.dialects.pulsar.errors import JSON, PulsarCode, PulsarError
+from kiwi_gw.dialects.pulsar.message_encoder import IN_ARRAY, IN_LINES, messages_wire
+from kiwi_gw.dialects.pulsar.message_ids import read_message_id
+from kiwi_gw.dialects.pulsar.messages import ReadParameters, SchemaRead
+from kiwi_gw.dialects.pulsar.settings import PulsarSettings
+from kiwi_gw.dialects.pulsar.topics import ReadableTopic, readable_topic
+from kiwi_gw.dialects.pulsar.values import schema_type
+from kiwi_gw.errors import SubscribeRefused
+from kiwi_gw.model import AtOffset, AtTime, CloseReason, Start, StartAt
+
+LINES: Final = "application/x-ndjson"
+
+_PIECE_BYTES: Final = 64 * 1024
+_SIGN_OF_LIFE_SECONDS: Final = 15.0
+_FOREVER: Final = 2**53
+_FIRST_PAGE_SECONDS: Final = 2.0
+"""How long it is waited for the first of what is known to be there, before there is an answer."""
+_NEXT_PAGE_SECONDS: Final = 0.1
+"""How long an answer that has something waits for more that is known to be there."""
+
+_CODES: Final[Mapping[str, PulsarCode]] = {
+    RefusalCode.UNKNOWN_SOURCE: PulsarCode.TOPIC,
+    RefusalCode.FORBIDDEN: PulsarCode.FORBIDDEN,
+    RefusalCode.TOKEN_EXPIRED: PulsarCode.UNAUTHENTICATED,
+    RefusalCode.POSITIONS: PulsarCode.GONE,
+    RefusalCode.START: PulsarCode.MALFORMED,
+    CloseReason.REMOVED.value: PulsarCode.TOPIC,
+    CloseReason.UNAUTHORIZED.value: PulsarCode.FORBIDDEN,
+}
+"""By why the core refuses or ends a subscription; all else is for now."""
+
+_NO_ERROR: Final = frozenset((CloseReason.ENDED.value, RefusalCode.UNAVAILABLE))
+"""Why it ends where nothing is wrong: the source is finite, or the gateway stops."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Answer requests to read."""
+
+    settings: PulsarSettings
+
+    def messages(self, request: HttpRequest[ReadParameters, bytes]) -> HttpResponse | HttpStream:
+        """Read messages of one partition, in order. With `Accept: application/x-ndjson` each is a line of its
+        own, as it comes."""
+        try:
+            topic = readable_topic(request.parameters, request.rights, self.settings)
+            start = _start(request.parameters, topic)
+        except PulsarError as error:
+            return error.response
+        if LINES in (request.head.header("accept") or ""):
+            return HttpStream(_lines(request, topic, start), LINES, patient=True)
+        return HttpStream(_answer(request, topic, start), JSON)
+
+
+def _start(asked: ReadParameters, topic: ReadableTopic) -> Start | AtEvent:
+    """Say where to begin. Raises PulsarError."""
+    partition = frozenset((topic.partition,))
+    if not topic.info.replayable and (asked.from_ == "earliest" or asked.from_.isdecimal()):
+        words = "this topic cannot be read again: from may be latest, or the next of an answer"
+        raise PulsarError(PulsarCode.MALFORMED, words)
+    if asked.from_ == "latest":
+        return StartAt.LATEST
+    if asked.from_ == "earliest":
+        return AtOffset(0, partition)
+    if asked.from_.isdecimal() and len(asked.from_) <= 18:
+        return AtTime(int(asked.from_), partition)
+    try:
+        place = read_message_id(asked.from_)
+    except ValueError:
+        words = "from must be earliest, latest, milliseconds since 1970 or an id of a message"
+        raise PulsarError(PulsarCode.MALFORMED, words) from None
+    if place.partition != topic.partition:
+        raise PulsarError(PulsarCode.MALFORMED, f"from is a message of partition {place.partition}")
+    if place.life != topic.life:
+        raise PulsarError(PulsarCode.GONE, "from is a message of an earlier topic of this name")
+    return AtEvent(topic.partition, place.offset)
+
+
+async def _answer(
+    request: HttpRequest[ReadParameters, bytes], topic: ReadableTopic, start: Start | AtEvent
+) -> AsyncGenerator[bytes, None]:
+    """Make one JSON object of what is there, or comes within the timeout."""
+    asked = request.parameters
+    until = time.monotonic() + asked.timeout / 1000
+    wire = messages_wire(topic.info, topic.life, topic.partition, IN_ARRAY)
+    try:
+        async with request.rights.read(topic.info.id, wire, start) as reader:
+            if request.head.method == "HEAD":
+                yield b""
+                return
+            messages = _Messages(reader, asked.max_messages or 100, asked.max_bytes or 1 << 20)
+            piece, separator = _head(topic, asked), b""
+            found = await messages.begin(start)
+            if not (found or reader.lost or messages.over):
+                yield piece
+                piece = b""
+                found = await messages.next(max(0.0, until - time.monotonic()))
+            while found:
+                yield b"".join((piece, separator, found[: -len(IN_ARRAY)]))
+                piece, separator = b"", IN_ARRAY
+                found = await messages.next(_NEXT_PAGE_SECONDS if reader.behind else 0)
+            yield b"%b],%b\n" % (piece, _encode(_tail(topic, reader))[1:])
+    except SubscribeRefused as refused:
+        _refuse(refused)
+
+
+async def _lines(
+    request: HttpRequest[ReadParameters, bytes], topic: ReadableTopic, start: Start | AtEvent
+) -> AsyncGenerator[bytes, None]:
+    """Make a line of every message, as long as is wanted, and a last one that says where to go on."""
+    asked = request.parameters
+    until = time.monotonic() + (asked.timeout / 1000 or math.inf)
+    wire = messages_wire(topic.info, topic.life, topic.partition, IN_LINES)
+    try:
+        async with request.rights.read(topic.info.id, wire, start) as reader:
+            messages = _Messages(reader, asked.max_messages or _FOREVER, asked.max_bytes or _FOREVER)
+            yield await messages.begin(start)
+            while not messages.over and (left := until - time.monotonic()) > 0:
+                found = await messages.next(min(left, _SIGN_OF_LIFE_SECONDS))
+                if lost := _lost(topic, reader):
+                    yield b"%b\n" % _encode({"lost": lost})
+                elif found or not messages.over:
+                    yield found or b"\n"
+            yield b"%b\n" % _encode(_tail(topic, reader))
+    except SubscribeRefused as refused:
+        _refuse(refused)
+
+
+class _Messages:
+    """Read so many messages and bytes, as text; one message always passes."""
+
+    def __init__(self, reader: EventReader, events: int, size: int) -> None:
+        self._reader, self._events, self._bytes = reader, events, size
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more comes, or is wanted."""
+        return self._events <= 0 or self._bytes <= 0 or self._reader.over is not None
+
+    async def begin(self, start: Start | AtEvent) -> bytes:
+        """Return what is there. Raises NotStreamed if it begins with an event that was deleted."""
+        found = await self.next(_FIRST_PAGE_SECONDS if self._reader.behind else 0)
+        if isinstance(start, AtEvent):
+            for run in self._reader.lost:
+                if run.get(start.partition, (-1,))[0] == start.offset:
+                    _refuse(SubscribeRefused(RefusalCode.POSITIONS, "what was asked for is gone"))
+        return found
+
+    async def next(self, within: float) -> bytes:
+        """Return messages, each with its separator; none if none come within so many seconds."""
+        if self._events <= 0 or self._bytes <= 0:
+            return b""
+        runs = await self._reader.next(self._events, min(self._bytes, _PIECE_BYTES), within)
+        found = b"".join(run.bytes for run in runs)
+        self._events -= sum(run.events for run in runs)
+        self._bytes -= len(found)
+        return found
+
+
+def _refuse(refused: SubscribeRefused) -> NoReturn:
+    code = _CODES.get(refused.code, PulsarCode.UNAVAILABLE)
+    raise NotStreamed(PulsarError(code, str(refused)).response) from None
+
+
+def _head(topic: ReadableTopic, asked: ReadParameters) -> bytes:
+    """Begin the object. The schemas stand before the messages."""
+    if not asked.include_schema:
+        return b'{"messages":['
+    info = topic.info
+    definition = info.decode.avro_schema if schema_type(info) == "AVRO" else ""
+    data = base64.b64encode(definition.encode()).decode()
+    return b'{"schemas":%b,"messages":[' % _encode([SchemaRead(schema_type(info), None, data, {})])
+
+
+def _tail(topic: ReadableTopic, reader: EventReader) -> dict[str, object]:
+    """Say where to go on, what was lost, and why nothing more comes."""
+    found: dict[str, object] = {"next": topic.message_id(reader.positions[topic.partition])}
+    if lost := _lost(topic, reader):
+        found["lost"] = lost
+    if (over := reader.over) is not None and over.code not in _NO_ERROR:
+        code = _CODES.get(over.code, PulsarCode.UNAVAILABLE)
+        found["error"] = {"error_code": int(code), "message": over.message}
+    return found
+
+
+def _lost(topic: ReadableTopic, reader: EventReader) -> Sequence[Mapping[str, str]]:
+    """Take what was lost of the partition: the first and the last id of each run."""
+    runs = [run[topic.partition] for run in reader.lost if topic.partition in run]
+    reader.lost.clear()
+    return [{"first": topic.message_id(first), "last": topic.message_id(last)} for first, last in runs]
