@@ -1,4 +1,5 @@
-"""Producing over HTTP, by Pulsar's REST interface, beside what somebody writes with aiohttp and aiokafka."""
+"""Producing and reading over HTTP, by Pulsar's REST interface, beside what somebody writes with aiohttp and
+aiokafka."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.errors import RunVoid
-from benchmarks.lab import RUN_SECONDS, Lab
+from benchmarks.lab import RUN_SECONDS, Lab, all_sent
 from benchmarks.process import started
 from benchmarks.procfs import Meter
 from benchmarks.scenario import Figures, Goal, Measure, Scenario
@@ -36,25 +37,45 @@ def producing(connections: int, messages: int) -> Measure:
     return measure
 
 
+async def reading(lab: Lab, sizes: Sizes) -> Figures:
+    """Measure readers of a topic that was filled before the gateway began, each request of 1,000 messages."""
+    filled = replace(sizes, warm=sizes.records)
+    asked: dict[str, object] = {
+        "messages": 1_000,
+        "readers": 2,
+        "records": sizes.records,
+        "partitions": sizes.partitions,
+    }
+    async with lab.topics(sizes) as topics, lab.producer(filled, topics, total=sizes.records) as producer:
+        await producer.tell()
+        await all_sent(producer)
+        asked["topic"] = topics[0]
+        async with lab.gateway(sizes, topics) as server:
+            assert server.pid is not None
+            found = await _read(lab, sizes, "gateway", server.pid, asked | {"port": server.port})
+        settings = {"bootstrap": lab.bootstrap, "topic": topics[0]}
+        async with started("rest_peer", settings, lab.new_folder()) as peer:
+            port = await peer.hear("port", START_SECONDS)
+            beside = await _read(lab, sizes, "peer", peer.pid, asked | {"port": port})
+    return found | {f"{name} of the peer": value for name, value in beside.items()}
+
+
+async def _read(
+    lab: Lab, sizes: Sizes, system: str, pid: int, asked: Mapping[str, object]
+) -> dict[str, float]:
+    said, used = await _said(lab, sizes, "rest_readers", system, pid, asked)
+    return {
+        "read": said["read"] / said["seconds"],
+        "read per cpu second": said["total"] / max(used, 0.01),
+        "p99 of a request": said["delays"]["p99"],
+        "p50 of a request": said["delays"]["p50"],
+    }
+
+
 async def _run(
     lab: Lab, sizes: Sizes, system: str, pid: int, asked: Mapping[str, object]
 ) -> dict[str, float]:
-    settings: dict[str, Any] = {
-        "host": HOST,
-        "size": sizes.size,
-        "warm": sizes.seconds / 5,
-        "seconds": sizes.seconds,
-        **asked,
-    }
-    async with started("rest_producers", settings, lab.new_folder()) as producers:
-        await producers.hear("ready", START_SECONDS)
-        meter = Meter({"server": pid})
-        await producers.tell()
-        said = await producers.hear_any(RUN_SECONDS)
-        used = meter.used()["server"]
-    lab.note.line({"system": system, **said, "server_cpu": used})
-    if said["faults"]:
-        raise RunVoid(f"{system}: {'; '.join(said['faults'])}")
+    said, used = await _said(lab, sizes, "rest_producers", system, pid, {"size": sizes.size, **asked})
     return {
         "produced": said["published"] / said["seconds"],
         "produced per cpu second": said["total"] / max(used, 0.01),
@@ -63,11 +84,33 @@ async def _run(
     }
 
 
-def _goals(times_peer: float) -> tuple[Goal, ...]:
-    """Make them; times_peer: how much is to be produced, of what the peer does."""
+async def _said(
+    lab: Lab, sizes: Sizes, worker: str, system: str, pid: int, asked: Mapping[str, object]
+) -> tuple[dict[str, Any], float]:
+    """Run clients. Returns what they say, and the CPU seconds of the server. Raises RunVoid."""
+    settings: dict[str, Any] = {
+        "host": HOST,
+        "warm": sizes.seconds / 5,
+        "seconds": sizes.seconds,
+        **asked,
+    }
+    async with started(worker, settings, lab.new_folder()) as clients:
+        await clients.hear("ready", START_SECONDS)
+        meter = Meter({"server": pid})
+        await clients.tell()
+        said = await clients.hear_any(RUN_SECONDS)
+        used = meter.used()["server"]
+    lab.note.line({"system": system, **said, "server_cpu": used})
+    if said["faults"]:
+        raise RunVoid(f"{system}: {'; '.join(said['faults'])}")
+    return said, used
+
+
+def _goals(times_peer: float, what: str = "produced") -> tuple[Goal, ...]:
+    """Make them; times_peer: how much is to be produced, or read, of what the peer does."""
     return (
-        Goal("produced", "/s", times_peer=times_peer),
-        Goal("produced per cpu second", "/s"),
+        Goal(what, "/s", times_peer=times_peer),
+        Goal(f"{what} per cpu second", "/s"),
         Goal("p99 of a request", "ms"),
         Goal("p50 of a request", "ms"),
     )
@@ -93,5 +136,14 @@ SCENARIOS = (
         sizes=_SIZES,
         goals=_goals(0.6),
         small=_SMALL,
+    ),
+    Scenario(
+        name="rest-read",
+        says="8 readers over HTTP of a topic that Kafka keeps, 1,000 messages of 128 bytes in each answer; "
+        "the peer: aiohttp and aiokafka, a consumer for each partition, which seeks",
+        measure=reading,
+        sizes=replace(_SIZES, records=200_000),
+        goals=_goals(2.0, "read"),
+        small=_SMALL | {"records": 8_000},
     ),
 )
