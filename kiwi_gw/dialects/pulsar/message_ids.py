@@ -68,7 +68,18 @@ def _field(tag: int, value: int) -> bytes:
 
 
 def _entry(offset: int) -> bytes:
-    return bytes((_ENTRY, *_digits(offset)))
+    """Return the field with an offset. Neighbours share all but their lowest seven bits."""
+    if offset < 0x80:
+        return bytes((_ENTRY, offset))
+    return _LOWEST[offset & 0x7F] + _higher(offset >> 7)
+
+
+_LOWEST: Final = [bytes((_ENTRY, digit | 0x80)) for digit in range(0x80)]
+
+
+@lru_cache(maxsize=4_096)
+def _higher(value: int) -> bytes:
+    return bytes(_digits(value))
 
 
 def _digits(value: int) -> list[int]:
