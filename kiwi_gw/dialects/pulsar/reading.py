@@ -141,8 +141,10 @@ async def _lines(
                 found = await messages.next(min(left, _SIGN_OF_LIFE_SECONDS))
                 if lost := _lost(topic, reader):
                     yield b"%b\n" % _encode({"lost": lost})
-                elif found or not messages.over:
-                    yield found or b"\n"
+                elif found:
+                    yield found
+                elif left > _SIGN_OF_LIFE_SECONDS and not messages.over:
+                    yield b"\n"
             yield b"%b\n" % _encode(_tail(topic, reader))
     except SubscribeRefused as refused:
         _refuse(refused)
