@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Raw, Struct, field
 
 MOST_MESSAGES = 10_000
-MOST_BYTES = 16 << 20
+MOST_READ_BYTES = 16 << 20
 MOST_TIMEOUT = 60_000
 MOST_PROPERTIES = 1_000
 MOST_ALL_PROPERTIES = 10_000
@@ -70,7 +70,7 @@ class ReadParameters(PartitionPath, frozen=True, forbid_unknown_fields=True):
     ) = None
     max_bytes: (
         Annotated[
-            int, Meta(ge=1, le=MOST_BYTES, description=f"an integer from 1 to {MOST_BYTES:,}; else 1048576")
+            int, Meta(ge=1, le=MOST_READ_BYTES, description=f"an integer from 1 to {MOST_READ_BYTES:,}; else 1048576")
         ]
         | None
     ) = None

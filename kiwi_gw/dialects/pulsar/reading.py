@@ -30,7 +30,7 @@ from kiwi_gw.model import AtOffset, AtTime, CloseReason, Start, StartAt
 
 LINES: Final = "application/x-ndjson"
 
-_PIECE_BYTES: Final = 64 * 1024
+PIECE_BYTES: Final = 64 * 1024
 _SIGN_OF_LIFE_SECONDS: Final = 15.0
 _FOREVER: Final = 2**53
 _FIRST_PAGE_SECONDS: Final = 2.0
@@ -174,7 +174,7 @@ class _Messages:
         """Return messages, each with its separator; none if none come within so many seconds."""
         if self._events <= 0 or self._bytes <= 0:
             return b""
-        runs = await self._reader.next(self._events, min(self._bytes, _PIECE_BYTES), within)
+        runs = await self._reader.next(self._events, min(self._bytes, PIECE_BYTES), within)
         found = b"".join(run.bytes for run in runs)
         self._events -= sum(run.events for run in runs)
         self._bytes -= len(found)
