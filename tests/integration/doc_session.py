@@ -131,6 +131,8 @@ class Session:
             return
         self._gateway = process
         self._wait(lambda: bool(self._logged("gateway listens")), "the gateway to listen")
+        # Who asks over HTTP before a topic is there is told to come again; who reads a page is slower.
+        self._wait(lambda: bool(self._logged("source runs")), "a source to run")
 
     def _logged(self, event: str) -> int:
         return self._log.read_text().count(f'"event": {json.dumps(event)}') if self._log.exists() else 0
