@@ -57,7 +57,11 @@ class ReadParameters(PartitionPath, frozen=True, forbid_unknown_fields=True):
     the messages, encoded, of which one always passes; for lines without them there is no bound."""
 
     from_: Annotated[
-        str, Meta(description="earliest, latest, milliseconds since 1970 or an id of a message")
+        str,
+        Meta(
+            pattern="^(earliest|latest|[0-9]{1,18}|[A-Za-z0-9+/_=-]{8,64})$",
+            description="earliest, latest, milliseconds since 1970 or an id of a message",
+        ),
     ] = field(name="from", default="earliest")
     timeout: Annotated[
         int, Meta(ge=0, le=MOST_TIMEOUT, description=f"milliseconds, an integer from 0 to {MOST_TIMEOUT:,}")
