@@ -1,5 +1,5 @@
-"""Whatever fits the OpenAPI document is answered as that says, and what does not is refused: schemathesis, all its
-checks and phases, against a gateway with a real Kafka."""
+"""Whatever fits the OpenAPI document is answered as that says, and what does not is refused: schemathesis, all
+its checks and phases, against a gateway with a real Kafka."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ namespace = "default"
 topic = "{topic}"
 partition = "0"
 
-# A request may fit the document and still ask for what cannot be: a definition that is none, a place that is gone.
+# A request may fit the document and still ask for what cannot be: a definition that is none, a place that is
+# gone.
 [checks.positive_data_acceptance]
 expected-statuses = ["2xx", "401", "403", "404", "409", "422", "429", "503"]
 
