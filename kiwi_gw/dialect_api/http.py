@@ -155,11 +155,12 @@ class HttpStream:
 @dataclass(frozen=True, slots=True)
 class HttpFailure:
     """A plain request that is answered with an error. message: a sentence for people. refusal: of the client,
-    where that is why."""
+    where that is why. stopping: the gateway is about to stop, and that is why."""
 
     status: int
     message: str
     refusal: Refusal | None = None
+    stopping: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +168,8 @@ class ErrorPages:
     """Declare how a protocol answers errors of plain requests, those that the gateway finds, too: there is
     no such path or method, a foreign origin, a body that is too large. It stands among the routes.
 
-    path: for requests at it, and below it. answer: beside the headers of the error; None: with text, as
-    everywhere else.
+    path: for requests at it, and below it. answer: beside the headers of the error, which no cache keeps;
+    None: with text, as everywhere else.
     """
 
     path: str

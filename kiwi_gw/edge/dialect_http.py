@@ -20,7 +20,7 @@ from kiwi_gw.dialect_api import (
     openapi,
     read_parameters,
 )
-from kiwi_gw.edge.admission import Admission
+from kiwi_gw.edge.admission import Admission, RejectedError, Rejection
 from kiwi_gw.edge.caller_checks import check_origin, identify
 from kiwi_gw.edge.cors import page_headers
 from kiwi_gw.edge.http_errors import HttpError, http_error
@@ -55,6 +55,8 @@ def dialect_handler(
     body that are not of the declared types; else what the route answers."""
 
     async def answer(asked: PlainRequest) -> HttpResponse | HttpStream:
+        if gateway.draining:
+            raise RejectedError(Rejection.DRAINING, 503, "the gateway is about to stop; try again later")
         origins, ends = gateway.loaded.settings.server.allowed_origins, asked.ends
         check_origin(asked.head, origins, ends.remote, secure=ends.secure)
         with gateway.request_load.body() as came:

@@ -66,6 +66,7 @@ async def serve_http(
                 break
             head = await _next_head(stream, received, limits, closing)
     except HttpError as error:
+        routes.add_page(error.path, error)
         await refuse(stream, error, limits.send_seconds)
     except (ClientGone, trio.BrokenResourceError, trio.ClosedResourceError) as error:
         _log.debug("http_client_gone", reason=str(error))

@@ -22,10 +22,11 @@ class HttpError(KiwiError):
 
     status: an HTTP status code, 400 to 599. message: a sentence for people, sent as the body; it must
     not repeat what the client sent, which may hold a token. headers: added to the answer. page: what is
-    answered in the place of the message; None: text.
+    answered in the place of the message; None: text. path: of a request whose head is none, if it has one.
     """
 
     page: HttpResponse | None = None
+    path = ""
 
     def __init__(self, status: int, message: str, headers: tuple[tuple[str, str], ...] = ()) -> None:
         if status == 503 and not any(name.lower() == "retry-after" for name, _ in headers):

@@ -289,8 +289,7 @@ class Listener:
                 return admitted
         except HttpError as error:
             self.rejected[_reason(error)] += 1
-            if head is not None:
-                self._routes.add_page(head.path, error)
+            self._routes.add_page(error.path if head is None else head.path, error)
             await refuse(transport, error, body=head is None or head.method != "HEAD")
             if head is not None and not wants_websocket(head):
                 self._gateway.meters.request_over("", head.method, error.status, time.monotonic() - began)

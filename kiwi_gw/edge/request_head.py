@@ -195,7 +195,11 @@ def parse_head(raw: bytes, surplus: bytes = b"") -> RequestHead:
     if authority is not None:
         headers = (("host", authority), *(pair for pair in headers if pair[0] != "host"))
     head = RequestHead(request.method.decode(), target, path, query, headers, version, raw, surplus)
-    _check_framing(head)
+    try:
+        _check_framing(head)
+    except HttpError as error:
+        error.path = path
+        raise
     return head
 
 

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from kiwi_gw.dialect_api import Dialect, ErrorPages, HttpFailure, Operation, WebSocketRoute
-from kiwi_gw.edge.admission import RejectedError
+from kiwi_gw.edge.admission import RejectedError, Rejection
 from kiwi_gw.edge.http_errors import HttpError
 from kiwi_gw.edge.paths import PathTable
-from kiwi_gw.edge.plain_request import Handler
+from kiwi_gw.edge.plain_request import NO_STORE, Handler
 from kiwi_gw.edge.request_head import RequestHead
 from kiwi_gw.edge.upgrade import Upgrade, check_upgrade, upgrade_required, wants_websocket
 
@@ -89,12 +89,16 @@ class Routes:
         """Put the page to an error that it is answered with: that for the longest part of the path."""
         if error.page is not None:
             return
-        refusal = error.refusal if isinstance(error, RejectedError) else None
-        failure = HttpFailure(error.status, error.message, refusal)
+        rejected = error if isinstance(error, RejectedError) else None
+        refusal = None if rejected is None else rejected.refusal
+        stopping = rejected is not None and rejected.reason is Rejection.DRAINING
+        failure = HttpFailure(error.status, error.message, refusal, stopping)
         part = path
         while part:
             if (pages := self._error_pages.get(part)) is not None:
                 error.page = pages.answer(failure)
+                if NO_STORE[0] not in error.headers:
+                    error.headers = (*error.headers, *NO_STORE)
                 return
             part = part.rpartition("/")[0]
 

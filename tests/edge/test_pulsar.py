@@ -405,6 +405,35 @@ async def test_a_gateway_that_stops_answers_the_requests_that_there_are(
         assert [each["error_code"] for each in answer["messageIds"]] == [None, None]
 
 
+async def test_who_asks_a_gateway_that_stops_is_to_come_again() -> None:
+    async with pulsar() as (gateway, _):
+        gateway.gateway.draining = True
+        for path, method in ((OWN, "POST"), (OWN + "/partitions/0/messages", "GET")):
+            status, headers, answer = await ask(gateway, messages({"value": "a"}), path, method)
+            assert (status, answer["error_code"]) == (503, 50303)
+            assert (headers["cache-control"], "retry-after" in headers) == ("no-store", True)
+        assert "reason" in (await ask(gateway, messages({"value": "a"}), BROKER))[2]
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "code"),
+    [
+        ("Expect: a miracle", 417, 41700),
+        ("Transfer-Encoding: chunked\nContent-Length: 1", 400, 40001),
+    ],
+)
+async def test_errors_of_the_head_have_the_form_of_all_errors(more: str, status: int, code: int) -> None:
+    """Where it is known what the request is for, on a new connection and on one that was kept."""
+    wrong = f"POST {OWN} HTTP/1.1\nHost: 127.0.0.1\n{more}\n\n"
+    right = "GET /health HTTP/1.1\nHost: 127.0.0.1\n\n"
+    async with pulsar() as (gateway, _):
+        for text in (wrong, right + wrong):
+            head, _, body = (await raw(gateway, text)).rpartition(b"\r\n\r\n")
+            assert f"HTTP/1.1 {status} ".encode() in head
+            assert b"cache-control: no-store" in head.lower()
+            assert json.loads(body)["error_code"] == code
+
+
 async def test_a_source_that_is_removed_under_a_request() -> None:
     """Nothing is written then, and not to the one that takes its name."""
     async with pulsar() as (gateway, _):

@@ -1,5 +1,7 @@
-"""Whatever fits the OpenAPI document is answered as that says, and what does not is refused: schemathesis, all
-its checks and phases, against a gateway with a real Kafka."""
+"""Whatever fits the OpenAPI document is answered as that says, and what does not is refused.
+
+schemathesis says so, with all its checks and phases, of a gateway with a real Kafka.
+"""
 
 from __future__ import annotations
 

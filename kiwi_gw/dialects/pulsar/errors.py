@@ -37,6 +37,7 @@ class PulsarCode(enum.IntEnum):
     GONE = 40904
     LIMIT = 42901
     UNAVAILABLE = 50301
+    STOPPING = 50303
 
 
 _OF_STATUS: Final[Mapping[int, PulsarCode]] = {
@@ -49,6 +50,7 @@ _OF_STATUS: Final[Mapping[int, PulsarCode]] = {
     413: PulsarCode.TOO_LARGE,
     415: PulsarCode.MEDIA_TYPE,
     429: PulsarCode.LIMIT,
+    503: PulsarCode.UNAVAILABLE,
 }
 _SOON: Final = (("Retry-After", "1"),)
 _CHALLENGE: Final = (("WWW-Authenticate", "Bearer"),)
@@ -93,6 +95,8 @@ class PulsarError(KiwiError):
 def page(failure: HttpFailure) -> HttpResponse:
     """Answer what the gateway has refused itself."""
     code = int(_OF_STATUS.get(failure.status, failure.status * 100))
+    if failure.stopping:
+        code = int(PulsarCode.STOPPING)
     said = {"error_code": code, "message": failure.message}
     return HttpResponse(failure.status, msgspec.json.encode(said) + b"\n", JSON)
 

@@ -74,7 +74,12 @@ class ReadParameters(PartitionPath, frozen=True, forbid_unknown_fields=True):
     ) = None
     max_bytes: (
         Annotated[
-            int, Meta(ge=1, le=MOST_READ_BYTES, description=f"an integer from 1 to {MOST_READ_BYTES:,}; else 1048576")
+            int,
+            Meta(
+                ge=1,
+                le=MOST_READ_BYTES,
+                description=f"an integer from 1 to {MOST_READ_BYTES:,}; else 1048576",
+            ),
         ]
         | None
     ) = None
