@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 import struct
 from collections.abc import Callable, Mapping
+from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +26,13 @@ KEY_VALUE: Final = "key_value"
 _INTEGERS: Final[Mapping[str, str]] = {"int8": ">b", "int16": ">h", "int32": ">i", "int64": ">q"}
 _FLOATS: Final[Mapping[str, str]] = {"float": ">f", "double": ">d"}
 _NULL: Final = b"null"
+
+DEEPEST: Final = 60
+"""Of a value, in levels: with what stands around it a body has 64 at most."""
+
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"')
+_NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_DEEPER: Final = [1 if byte in b"[{" else -1 for byte in range(256)]
 
 
 class SchemaInfo(Struct, frozen=True):
@@ -83,9 +92,7 @@ def _decoded(text: bytes, kind: Any, words: str) -> Any:
 
 def _none(text: bytes) -> bytes | None:
     """A string is its UTF-8, anything else its JSON, as with PUBLISH of Lenses."""
-    if text == _NULL:
-        return None
-    return encode_string(text) if text[:1] == b'"' else text
+    return encode_string(text) if text[:1] == b'"' else _json(text)
 
 
 def encode_string(text: bytes) -> bytes | None:
@@ -114,7 +121,18 @@ def _boolean(text: bytes) -> bytes | None:
 
 
 def _json(text: bytes) -> bytes | None:
-    return None if text == _NULL else text
+    if text == _NULL:
+        return None
+    if text.count(b"[") + text.count(b"{") > DEEPEST and _depth(text) > DEEPEST:
+        raise ValueError(f"must not be nested deeper than {DEEPEST} levels")
+    return text
+
+
+def _depth(text: bytes) -> int:
+    """Return how deep valid JSON is nested. Takes 45 ms of a megabyte that is nothing but brackets and empty
+    strings."""
+    brackets = _STRING.sub(b"", text).translate(None, _NO_BRACKETS)
+    return max(accumulate(map(_DEEPER.__getitem__, brackets)), default=0)
 
 
 def _integer(kind: str) -> Encode:

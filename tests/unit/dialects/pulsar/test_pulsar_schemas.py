@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
-from kiwi_gw.dialects.pulsar.schemas import encoder_of, schema_info, value_encoder
+from kiwi_gw.dialects.pulsar.schemas import DEEPEST, encoder_of, schema_info, value_encoder
 
 
 @pytest.mark.parametrize(
@@ -98,3 +98,16 @@ def test_a_schema_that_cannot_be_used(text: bytes, code: int, words: str) -> Non
     with pytest.raises(PulsarError, match=words) as error:
         encoder_of(schema_info(Raw(text), PulsarCode.KEY_SCHEMA), PulsarCode.KEY_SCHEMA)
     assert error.value.code == code
+
+
+def test_values_are_nested_so_deep_and_no_deeper() -> None:
+    wide = b"[" + b"[]," * 500 + b"1]"
+    in_a_string = b'["' + b'\\"[' * 500 + b'", 1]'
+    deep = b"[" * (DEEPEST - 1) + b"{}" + b"]" * (DEEPEST - 1)
+    for kind in ("json", "none"):
+        encode = value_encoder(kind)
+        assert encode is not None
+        for text in (wide, in_a_string, deep):
+            assert encode(text) == text
+        with pytest.raises(ValueError, match="nested deeper than 60 levels"):
+            encode(b"[" + deep + b"]")
