@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import struct
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -15,13 +16,17 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 import trio
 from aiokafka import AIOKafkaConsumer
 from aiokafka.partitioner import DefaultPartitioner
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from kiwi_demo.broker import Broker
+from kiwi_demo.jars import fetch_broker
 from kiwi_gw.dialects.pulsar.message_ids import read_message_id
+from kiwi_spark.java.home import java_home
 from tests.integration.gateway import gateway, kafka_config
 from tests.topics import Topics
 
@@ -169,6 +174,47 @@ async def test_where_messages_go(broker: Broker, topics: Topics, new_topic: NewT
         assert (status, answer["messageIds"][0]["partition"]) == (200, 4)
         status, answer = await client.post({"messages": [{"value": "x"}]}, "/partitions/5")
         assert (status, answer["error_code"]) == (404, 40402)
+
+
+async def test_keys_land_where_the_java_producer_puts_them(
+    broker: Broker, topics: Topics, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    name = await topics.create(new_topic(), 7)
+    keys = [f"{'é' * (n % 3)}key-{n}-{'x' * (n % 9)}" for n in range(1_000)]
+    async with clients(tmp_path, config(broker, name)) as connect:
+        placed = await connect().send(*[{"key": key, "value": "v"} for key in keys])
+    jars = await fetch_broker()
+    expected = await trio.to_thread.run_sync(java_partitions, broker.bootstrap, name, keys, jars)
+    assert [each["partition"] for each in placed] == expected
+
+
+def java_partitions(bootstrap: str, topic: str, keys: Sequence[str], jars: Sequence[Path]) -> list[int]:
+    """Where Kafka's own Java producer writes records with these keys."""
+    (py4j_jar,) = (Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar")
+    port = launch_gateway(
+        jarpath=str(py4j_jar),
+        classpath=os.pathsep.join(map(str, jars)),
+        java_path=str(java_home() / "bin" / "java"),
+        die_on_exit=True,
+    )
+    java = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
+    try:
+        settings = java.jvm.java.util.Properties()
+        text = "org.apache.kafka.common.serialization.StringSerializer"
+        for key, value in (
+            ("bootstrap.servers", bootstrap),
+            ("key.serializer", text),
+            ("value.serializer", text),
+        ):
+            settings.setProperty(key, value)
+        kafka = java.jvm.org.apache.kafka.clients.producer
+        producer = kafka.KafkaProducer(settings)
+        sent = [producer.send(kafka.ProducerRecord(topic, key, "v")) for key in keys]
+        found = [each.get().partition() for each in sent]
+        producer.close()
+        return found
+    finally:
+        java.shutdown()
 
 
 async def test_an_id_says_which_life_of_the_topic_it_is_of(
