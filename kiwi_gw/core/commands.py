@@ -91,7 +91,8 @@ class Open:
     right to replay, or, for what a group has committed, that to commit. until: None, for ever; else
     `Until.END`, `UntilOffset`, or positions in the source's JSON form. positions_every: seconds between
     notices of where it is (PositionsReported); None: none unless asked for. tally: is told of every event
-    that is passed.
+    that is passed. gathers: whether its history waits a moment for others who come back at the same time; a
+    client that reads page by page comes alone.
     """
 
     handle: Hashable
@@ -106,6 +107,7 @@ class Open:
     until: object = None
     positions_every: float | None = None
     tally: Tally | None = None
+    gathers: bool = True
 
 
 @dataclass(frozen=True, slots=True)

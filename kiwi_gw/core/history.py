@@ -37,9 +37,9 @@ GATHER_SECONDS, GATHER_AT_MOST_SECONDS = 0.15, 2.0
 """A reader is opened when for the first of these times no other has come to wait, or when one has waited
 for the second: a thousand clients that come back after a restart are to share one reader."""
 
-GATHER_BOUNDED_SECONDS = 0.02
-"""The same instead of the first, where the last that came reads up to an end: it asks a question, and is not
-one of a thousand that come back."""
+GATHER_ALONE_SECONDS = 0.02
+"""The same instead of the first, where the last that came reads up to an end or page by page: it asks a
+question, and is not one of a thousand that come back."""
 
 KNOWN_SECONDS = 1.0
 """For so long what history said it has is taken to be there: a thousand clients that come back one after the
@@ -288,8 +288,7 @@ class HistoryQueue:
         """Find a place for a subscription below the window that can be sent to, or have it wait for one."""
         if subscription not in self._waiting and not self._assign_reader(subscription):
             self._last_came = self._hub.now
-            bounded = subscription.delivery.bounds.until is not None
-            self._gather_seconds = GATHER_BOUNDED_SECONDS if bounded else GATHER_SECONDS
+            self._gather_seconds = GATHER_SECONDS if subscription.gathers else GATHER_ALONE_SECONDS
             if not self._waiting:
                 self._gathers_since = self._last_came
             self._waiting[subscription] = None

@@ -181,6 +181,7 @@ class SourceHub:
         subscription = Subscription(self, group, command.handle, delivery, terms, payer, writer, owner)
         subscription.repeats = command.start is not StartAt.LATEST
         subscription.resumes = isinstance(command.start, Committed)
+        subscription.gathers = command.gathers and command.until is None
         self.groups.join(group, payer)
         if terms.policy is OverflowPolicy.BLOCK:
             self.blocking.add(subscription)

@@ -39,7 +39,7 @@ class Subscription:
 
     began: the first event of the source's window that it may know of; all, if it began in the past. repeats:
     it began in the past, and has not had everything since. resumes: that past is where a group committed.
-    place: where it reads history.
+    gathers: as `Open` has it. place: where it reads history.
     """
 
     hub: Hub[Subscription]
@@ -56,6 +56,7 @@ class Subscription:
     began: int = 0
     repeats: bool = False
     resumes: bool = False
+    gathers: bool = True
 
     def __post_init__(self, own_delivery: Delivery, terms: OverflowTerms) -> None:
         self.reader = SubscriptionReader(self.hub.window, terms, own_delivery, self.hub.dropped, self)

@@ -125,7 +125,7 @@ class RequestReader:
         start = self._start
         if isinstance(start, AtEvent):  # without a source it is refused, wherever it begins
             start = StartAt.LATEST if hub is None else _at(start, hub)
-        return (Open(_HANDLE, self._source_id, lambda info: self._wire, start=start),)
+        return (Open(_HANDLE, self._source_id, lambda info: self._wire, start=start, gathers=False),)
 
     def notice(self, notice: Notice) -> Iterable[Command]:
         match notice:

@@ -59,7 +59,7 @@ class ReadParameters(PartitionPath, frozen=True, forbid_unknown_fields=True):
     from_: Annotated[
         str,
         Meta(
-            pattern="^(earliest|latest|[0-9]{1,18}|[A-Za-z0-9+/_=-]{8,64})$",
+            pattern="^(earliest|latest|[0-9]{1,18}|[A-Za-z0-9+/_= -]{8,64})$",
             description="earliest, latest, milliseconds since 1970 or an id of a message",
         ),
     ] = field(name="from", default="earliest")
