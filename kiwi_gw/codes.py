@@ -54,6 +54,8 @@ class RefusalCode(enum.StrEnum):
     BUSY = "busy"
     CANCELLED = "cancelled"
     GROUP = "group"
+    GROUP_IN_USE = "group_in_use"
+    MOVED = "moved"
     NO_ENGINE = "no_query_engine"
     NOT_LOGGED_IN = "not_logged_in"
     NOT_PULL = "not_pull"

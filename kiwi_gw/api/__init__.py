@@ -41,11 +41,16 @@ from kiwi_gw.api.loopback import is_loopback as is_loopback
 from kiwi_gw.api.query_engine import QueryEngine as QueryEngine
 from kiwi_gw.api.settings import Section as Section
 from kiwi_gw.api.source import Committer as Committer
+from kiwi_gw.api.source import GroupAssignment as GroupAssignment
+from kiwi_gw.api.source import GroupMember as GroupMember
+from kiwi_gw.api.source import Groups as Groups
+from kiwi_gw.api.source import GroupState as GroupState
 from kiwi_gw.api.source import HasStatistics as HasStatistics
 from kiwi_gw.api.source import History as History
 from kiwi_gw.api.source import HistoryReader as HistoryReader
 from kiwi_gw.api.source import Producer as Producer
 from kiwi_gw.api.source import Publisher as Publisher
+from kiwi_gw.api.source import Sharing as Sharing
 from kiwi_gw.api.source import Source as Source
 from kiwi_gw.api.source import SourceMetrics as SourceMetrics
 from kiwi_gw.backoff import Backoff as Backoff

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import enum
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from kiwi_gw.model import (
@@ -159,3 +161,63 @@ class Committer(Protocol):
 
     async def commit(self, group: str, positions: Mapping[int, tuple[int, str]]) -> None:
         """Keep these; the last one wins, backwards too. CommitRefused: none was kept, and why."""
+
+
+class Sharing(enum.Enum):
+    """Say how the members of a group share the partitions of a source."""
+
+    SPREAD = "spread"  # each has some, as many as the others
+    ONE = "one"  # one has all of them, which has been there longest
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAssignment:
+    """Say which partitions a member of a group has from now on.
+
+    given: those that it has anew, with the next offset that is committed and what was noted beside it. kept:
+    those that it has had before, and nobody else meanwhile. members: how many the group has.
+    """
+
+    given: Mapping[int, tuple[int, str]]
+    kept: frozenset[int] = frozenset()
+    members: int = 1
+
+
+class GroupMember(Protocol):
+    """Be a member of a group, as long as its block runs. The origin decides who has which partition."""
+
+    async def next_assignment(self) -> GroupAssignment:
+        """Wait for the first, or for a change. A member that was put out has no partitions from then on, and
+        joins again. CommitRefused: it cannot be a member (`GROUP_IN_USE`: those who are share otherwise)."""
+
+    async def commit(self, positions: Mapping[int, tuple[int, str]]) -> None:
+        """Keep these. CommitRefused: none of them was kept, and why; `MOVED`: this member does not have all
+        of the partitions any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """Say what the origin knows of a group. members: how many it has. committed: as `Committer` has it."""
+
+    members: int
+    committed: Mapping[int, tuple[int, str]]
+
+
+@runtime_checkable
+class Groups(Protocol):
+    """Let members of groups share the partitions of a source, where its origin decides who has which. A
+    `Committer`, too. Called from other tasks while `Source.run` runs; calls wait while the origin is out of
+    reach."""
+
+    def join(
+        self, group: str, kind: str, sharing: Sharing, begin: Callable[[], Awaitable[Positions]]
+    ) -> AbstractAsyncContextManager[GroupMember]:
+        """Be a member while the block runs. kind: members of another kind cannot be in the same group. begin:
+        asked where a group begins that has committed nothing yet; what is new in one that has begins with the
+        first event. Leaving takes a second at most."""
+
+    async def group_state(self, group: str) -> GroupState:
+        """Return what is known of a group. Raises CommitRefused."""
+
+    async def forget_group(self, group: str) -> None:
+        """Forget a group without members, and all that it has committed. Raises CommitRefused."""

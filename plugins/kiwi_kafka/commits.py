@@ -43,6 +43,16 @@ class GroupCommits:
         _check_group(group)
         return await self._groups.fetch(group, topic, partitions)
 
+    async def state(self, group: str) -> int:
+        """Return how many members a group has. Raises CommitRefused."""
+        _check_group(group)
+        return await self._groups.state(group)
+
+    async def forget(self, group: str) -> None:
+        """Delete a group without members. Raises CommitRefused."""
+        _check_group(group)
+        await self._groups.forget(group)
+
     async def commit(self, group: str, topic: str, positions: Mapping[int, tuple[int, str]]) -> None:
         """Commit, together with what others do meanwhile. Raises CommitRefused."""
         _check_group(group)

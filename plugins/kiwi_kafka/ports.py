@@ -5,11 +5,11 @@ Above it nothing knows Kafka's protocol; below it nothing decides. Tests put fak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from kiwi_gw.api import KiwiError, Outgoing, Published, Unpublished
+from kiwi_gw.api import GroupMember, KiwiError, Outgoing, Positions, Published, Sharing, Unpublished
 
 
 class TopicPartition(NamedTuple):
@@ -218,7 +218,34 @@ class GroupOffsets(Protocol):
 
     async def store(self, group: str, topic: str, positions: Mapping[int, tuple[int, str]]) -> None: ...
 
+    async def state(self, group: str) -> int:
+        """Return how many members it has."""
+
+    async def forget(self, group: str) -> None:
+        """Delete it, if it has no members."""
+
     def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlace:
+    """Say what one is a member of. kind: of its members; others cannot be in the group with them. session:
+    seconds until a member that says nothing is put out. partitions: of the topic, as they are now."""
+
+    group: str
+    topic: str
+    kind: str
+    sharing: Sharing
+    session: float
+    partitions: Callable[[], Collection[int]]
+    begin: Callable[[], Awaitable[Positions]]
+
+
+class GroupMemberTask(GroupMember, Protocol):
+    """Be a member of a group while `run` runs."""
+
+    async def run(self) -> None:
+        """Join and stay, until cancelled or refused."""
 
 
 class ClientFactory(Protocol):
@@ -229,6 +256,9 @@ class ClientFactory(Protocol):
     async def consumer(self, *, live: bool = True) -> Consumer:
         """Open a consumer. live: it waits for records to come; else it reads what there is, and is answered
         at once."""
+
+    def member(self, place: GroupPlace) -> GroupMemberTask:
+        """Make a member of a group, which joins when it is run."""
 
     def producer(self, topic: str) -> RecordProducer:
         """Make a producer, which connects when it is used."""

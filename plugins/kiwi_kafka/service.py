@@ -9,7 +9,7 @@ from typing import cast
 import structlog
 import trio
 
-from kiwi_gw.api import Decode, HistoryReader, PluginContext, PluginError
+from kiwi_gw.api import Decode, GroupMember, HistoryReader, PluginContext, PluginError
 from kiwi_kafka.client.factory import BrokerClientFactory
 from kiwi_kafka.client.options import tls_context
 from kiwi_kafka.commits import GroupCommits
@@ -26,6 +26,7 @@ from kiwi_kafka.ports import (
     AdminClient,
     ClientFactory,
     Consumer,
+    GroupPlace,
     MissingTopic,
     RecordProducer,
     TopicDescription,
@@ -71,6 +72,7 @@ class Kafka:
         servers = ", ".join(settings.servers)
         self._cluster_monitor = ClusterMonitor(clients, self, servers, settings.probe_interval_ms / 1000)
         self._groups = clients.groups()
+        self.session_seconds = settings.client.session_timeout_ms / 1000
         self.commits = GroupCommits(self._groups, nursery)
         self.lookup = TopicLookup(self._cluster_monitor, settings.client.request_timeout_ms / 1000)
 
@@ -97,6 +99,26 @@ class Kafka:
     def producer(self, topic: str) -> RecordProducer:
         """Make a producer, which is to be closed."""
         return self._clients.producer(topic)
+
+    @asynccontextmanager
+    async def join_group(self, place: GroupPlace) -> AsyncIterator[GroupMember]:
+        """Be a member of a group while the block runs."""
+        member, scope, left = self._clients.member(place), trio.CancelScope(), trio.Event()
+
+        async def be_member() -> None:
+            try:
+                with scope:
+                    await member.run()
+            finally:
+                left.set()
+
+        self._nursery.start_soon(be_member)
+        try:
+            yield member
+        finally:
+            scope.cancel()
+            with trio.CancelScope(shield=True):  # it takes a second at most to leave
+                await left.wait()
 
     def schemas_of(self, decode: Decode, say: Callable[[object, str], None]) -> SourceSchemas | None:
         """Return what adds schemas to the batches of a source (`say`: see there); None if its bytes name

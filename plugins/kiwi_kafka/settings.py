@@ -84,6 +84,8 @@ class ClientSettings(Section):
     """The pause after a request that failed."""
     metadata_max_age_ms: _Time = 30_000
     """How often a consumer looks who leads its partitions, if nothing makes it look earlier."""
+    session_timeout_ms: _Time = 6_000
+    """A member of a group that says nothing for so long is put out by Kafka: others get its partitions."""
     connections_max_idle_ms: _Time = 540_000
     """A connection that is not used for so long is closed."""
     max_consumers: Annotated[int, Field(ge=1, le=64)] = 10

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import cast
@@ -11,6 +11,8 @@ import trio
 
 from kiwi_gw.api import (
     CommitRefused,
+    GroupMember,
+    GroupState,
     HistoryReader,
     OffsetRange,
     Outgoing,
@@ -18,6 +20,7 @@ from kiwi_gw.api import (
     Published,
     Publisher,
     RefusalCode,
+    Sharing,
     SourceChanged,
     SourceContext,
     SourceStatistics,
@@ -26,7 +29,7 @@ from kiwi_gw.api import (
 from kiwi_kafka.lineage import TopicLineage
 from kiwi_kafka.live.topic_reader import TopicReader
 from kiwi_kafka.monitor.topic_lookup import recreated, truncated
-from kiwi_kafka.ports import NO_ID, MissingTopic, RecordProducer, TopicDescription
+from kiwi_kafka.ports import NO_ID, GroupPlace, MissingTopic, RecordProducer, TopicDescription
 from kiwi_kafka.service import Kafka
 from kiwi_kafka.settings import KafkaSourceSettings
 from kiwi_kafka.troubles import Troubles
@@ -151,6 +154,28 @@ class KafkaSource:
         if beyond:
             await self._check_ends(beyond)
         await self._kafka.commits.commit(group, self._topic, positions)
+
+    # --- groups ---
+
+    @asynccontextmanager
+    async def join(
+        self, group: str, kind: str, sharing: Sharing, begin: Callable[[], Awaitable[Positions]]
+    ) -> AsyncIterator[GroupMember]:
+        """Be a member of a consumer group (`client.group_member`)."""
+        live = await self._live()
+        place = GroupPlace(
+            group, self._topic, kind, sharing, self._kafka.session_seconds, live.next.keys, begin
+        )
+        async with self._kafka.join_group(place) as member:
+            yield member
+
+    async def group_state(self, group: str) -> GroupState:
+        """Return what Kafka knows of a group."""
+        return GroupState(await self._kafka.commits.state(group), await self.committed(group))
+
+    async def forget_group(self, group: str) -> None:
+        """Have Kafka forget a group."""
+        await self._kafka.commits.forget(group)
 
     async def _check_ends(self, positions: Mapping[int, int]) -> None:
         """Raise CommitRefused unless the partitions reach as far. What was read already does."""

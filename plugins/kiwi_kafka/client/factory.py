@@ -10,10 +10,18 @@ from kiwi_kafka.client.admin import BrokerAdminClient
 from kiwi_kafka.client.brokers import Brokers
 from kiwi_kafka.client.consumer import FetchingConsumer
 from kiwi_kafka.client.fetch_session import FetchLimits
+from kiwi_kafka.client.group_member import TopicGroupMember
 from kiwi_kafka.client.groups import GroupClient
 from kiwi_kafka.client.options import connection_options
 from kiwi_kafka.client.producer import TopicProducer
-from kiwi_kafka.ports import AdminClient, Consumer, GroupOffsets, RecordProducer
+from kiwi_kafka.ports import (
+    AdminClient,
+    Consumer,
+    GroupMemberTask,
+    GroupOffsets,
+    GroupPlace,
+    RecordProducer,
+)
 from kiwi_kafka.settings import KafkaSettings
 
 _HISTORY_WAIT_MS = 100
@@ -26,6 +34,8 @@ class BrokerClientFactory:
         self._settings = settings
         self._nursery = nursery
         self._ids: dict[str, bytes] = {}
+        timeout, retry = settings.client.request_timeout_ms, settings.client.retry_backoff_ms / 1000
+        self._groups = GroupClient(partial(self._brokers, timeout), retry)
 
     async def admin(self) -> AdminClient:
         within = self._settings.probe_timeout_ms
@@ -64,8 +74,10 @@ class BrokerClientFactory:
         )
 
     def groups(self) -> GroupOffsets:
-        client = self._settings.client
-        return GroupClient(partial(self._brokers, client.request_timeout_ms), client.retry_backoff_ms / 1000)
+        return self._groups
+
+    def member(self, place: GroupPlace) -> GroupMemberTask:
+        return TopicGroupMember(self._groups, place)
 
     async def _brokers(self, timeout_ms: int) -> Brokers:
         brokers = Brokers(self._settings.servers, connection_options(self._settings, timeout_ms))

@@ -1,4 +1,7 @@
-"""Keeps how far groups have come, in Kafka's own `__consumer_offsets`, without being a member of any."""
+"""Keeps how far groups have come, in Kafka's own `__consumer_offsets`, without being a member of any.
+
+It finds the coordinators of groups for those who are members, too.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,15 @@ from aiokafka import errors as kafka_errors
 from kiwi_gw.api import CommitRefused, RefusalCode
 from kiwi_gw.backoff import Backoff
 from kiwi_kafka.client.brokers import Brokers
+from kiwi_kafka.client.connection import BrokerConnection
 from kiwi_kafka.client.errors import readable
-from kiwi_kafka.client.requests import FindCoordinatorRequest, OffsetCommitRequest, OffsetFetchRequest
+from kiwi_kafka.client.requests import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    FindCoordinatorRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+)
 from kiwi_kafka.ports import UnreachableError
 
 _GROUP: Final = 0  # a kind of coordinator
@@ -25,7 +35,7 @@ _FIND_SECONDS: Final = 1.4
 """For one broker to say who coordinates a group, before another is asked: twice in the time of a commit."""
 _LONGEST_PAUSE: Final = 4  # times the first one
 
-_MOVED = (
+NOT_THERE = (
     kafka_errors.GroupLoadInProgressError,
     kafka_errors.GroupCoordinatorNotAvailableError,
     kafka_errors.NotCoordinatorForGroupError,
@@ -46,6 +56,8 @@ _WORDS: Mapping[type[Exception], tuple[RefusalCode, str]] = {
         "what is noted beside an offset is too long",
     ),
     kafka_errors.UnknownTopicOrPartitionError: (RefusalCode.POSITIONS, "there is no such partition"),
+    kafka_errors.NonEmptyGroup: (RefusalCode.GROUP_IN_USE, "the group has members"),
+    kafka_errors.GroupIdNotFound: (RefusalCode.GROUP, "there is no such group"),
 }
 _MEMBERS = (
     kafka_errors.IllegalGenerationError,
@@ -90,6 +102,38 @@ class GroupClient:
         request = OffsetCommitRequest(group, _NO_GENERATION, "", _NO_RETENTION, [(topic, parts)])
         await self._ask(group, request, lambda answer: [code for _, ps in answer.topics for _, code in ps])
 
+    async def state(self, group: str) -> int:
+        """Return how many members a group has. CommitRefused: why that cannot be known."""
+        answer = await self._ask(
+            group, DescribeGroupsRequest([group]), lambda answer: [found[0] for found in answer.groups]
+        )
+        with readable():
+            return sum(len(found[5]) for found in answer.groups)
+
+    async def forget(self, group: str) -> None:
+        """Delete a group, if it has no members. CommitRefused: why that cannot be done."""
+        await self._ask(
+            group, DeleteGroupsRequest(group), lambda answer: [code for _, code in answer.results]
+        )
+
+    async def exchange(self, group: str, request: Any) -> Any:
+        """Ask the coordinator of a group once. None: there is none, just now. UnreachableError,
+        KafkaError."""
+        return await self._ask_coordinator(group, request)
+
+    async def connect(self, group: str) -> BrokerConnection | None:
+        """Open a connection to the coordinator of a group, for what takes long. None: there is none, just
+        now. UnreachableError, CommitRefused."""
+        brokers = await self._connected()
+        node = self._coordinators.get(group)
+        if node is None and (node := await self._find(brokers, group)) is None:
+            return None
+        return await brokers.connect(node)
+
+    def forget_coordinator(self, group: str) -> None:
+        """Look for it anew."""
+        self._coordinators.pop(group, None)
+
     def close(self) -> None:
         """Close its connections."""
         self._coordinators.clear()
@@ -111,7 +155,7 @@ class GroupClient:
             except (UnreachableError, kafka_errors.KafkaError):
                 self._coordinators.pop(group, None)  # others may be well
             else:
-                if answer is not None and found.isdisjoint(_MOVED):
+                if answer is not None and found.isdisjoint(NOT_THERE):
                     _check(found - {kafka_errors.NoError})
                     return answer
                 self._coordinators.pop(group, None)
@@ -149,7 +193,7 @@ class GroupClient:
             return None
         error = kafka_errors.for_code(answer.error_code)
         if error is not kafka_errors.NoError:
-            if error not in _MOVED:
+            if error not in NOT_THERE:
                 _check({error})
             return None
         if len(self._coordinators) >= _REMEMBERED:

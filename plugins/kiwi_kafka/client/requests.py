@@ -13,6 +13,7 @@ from typing import Any
 from aiokafka.protocol import types as kafka
 from aiokafka.protocol.abstract import AbstractType
 from aiokafka.protocol.admin import ApiVersionRequest as ApiVersionRequest
+from aiokafka.protocol.admin import DescribeGroupsRequest as DescribeGroupsRequest
 from aiokafka.protocol.admin import SaslAuthenticateRequest as SaslAuthenticateRequest
 from aiokafka.protocol.admin import SaslHandShakeRequest as SaslHandShakeRequest
 from aiokafka.protocol.api import Request as Request
@@ -21,6 +22,10 @@ from aiokafka.protocol.commit import OffsetCommitRequest as OffsetCommitRequest
 from aiokafka.protocol.commit import OffsetFetchRequest as OffsetFetchRequest
 from aiokafka.protocol.coordination import FindCoordinatorRequest as FindCoordinatorRequest
 from aiokafka.protocol.fetch import FetchRequest as FetchRequest
+from aiokafka.protocol.group import HeartbeatRequest as HeartbeatRequest
+from aiokafka.protocol.group import JoinGroupRequest as JoinGroupRequest
+from aiokafka.protocol.group import LeaveGroupRequest as LeaveGroupRequest
+from aiokafka.protocol.group import SyncGroupRequest as SyncGroupRequest
 from aiokafka.protocol.metadata import MetadataRequest_v5
 from aiokafka.protocol.offset import OffsetRequest as OffsetRequest
 from aiokafka.protocol.produce import ProduceRequest as ProduceRequest
@@ -83,6 +88,26 @@ _OffsetForLeaderEpochV3 = _struct(
     {"replica_id": _INT, "topics": _array(topic=_NAME, partitions=_ASKED)},
     {"throttle_time_ms": _INT, "topics": _array(topic=_NAME, partitions=_ENDS)},
 )
+
+
+_DeleteGroupsV1 = _struct(
+    42,
+    1,
+    {"groups": kafka.Array(_NAME)},
+    {"throttle_time_ms": _INT, "results": _array(group=_NAME, error_code=_CODE)},
+)
+
+
+class DeleteGroupsRequest(Request[_DeleteGroupsV1]):  # type: ignore[misc]
+    """Forget a group that has no members."""
+
+    API_KEY = 42
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+
+    def build(self, request_struct_class: Any) -> Any:
+        return request_struct_class([self._group])
 
 
 class TopicMetadataRequest(Request[MetadataRequest_v5 | MetadataV12]):  # type: ignore[misc]

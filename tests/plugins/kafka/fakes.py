@@ -16,7 +16,9 @@ from kiwi_kafka import KAFKA, Kafka, KafkaSettings, KafkaSourceSettings
 from kiwi_kafka.ports import (
     CorruptRecordsError,
     FetchedPartition,
+    GroupMemberTask,
     GroupOffsets,
+    GroupPlace,
     MissingTopic,
     OffsetOutOfRangeError,
     OffsetsResult,
@@ -65,6 +67,15 @@ class FakeGroups:
         self.written.append((group, dict(positions)))
         await self.gate.wait()
         self.offsets.setdefault((group, topic), {}).update(positions)
+
+    async def state(self, group: str) -> int:
+        await trio.lowlevel.checkpoint()
+        return 0
+
+    async def forget(self, group: str) -> None:
+        await trio.lowlevel.checkpoint()
+        for key in [key for key in self.offsets if key[0] == group]:
+            del self.offsets[key]
 
     def close(self) -> None:
         pass
@@ -159,6 +170,9 @@ class FakeCluster:
 
     def groups(self) -> GroupOffsets:
         return self.kept
+
+    def member(self, place: GroupPlace) -> GroupMemberTask:
+        raise AssertionError("nobody joins a group here")
 
     async def consumer(self, *, live: bool = True) -> FakeConsumer:
         await self.answer()
