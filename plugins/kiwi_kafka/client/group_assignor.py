@@ -7,10 +7,9 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment as _Assignment
-from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata as _Metadata
+from kiwi_kafka.client.requests import MemberAssignment, ProtocolMetadata
 
-PROTOCOL_TYPE = _TYPE = "consumer"
+PROTOCOL_TYPE = "consumer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +23,13 @@ class Claim:
 def write_claim(topic: str, claim: Claim) -> bytes:
     """Write what a member tells."""
     data = json.dumps({"had": sorted(claim.had), "since": claim.since}).encode()
-    return bytes(_Metadata(0, [topic], data).encode())
+    return bytes(ProtocolMetadata(0, [topic], data).encode())
 
 
 def read_claim(data: bytes) -> Claim:
     """Read what a member tells; one that tells nothing has had nothing, and is the newest."""
     try:
-        said = json.loads(_Metadata.decode(data).user_data)
+        said = json.loads(ProtocolMetadata.decode(data).user_data)
         return Claim(frozenset(map(int, said["had"])), int(said["since"]))
     except (ValueError, KeyError, TypeError):
         return Claim(frozenset(), 2**63)
@@ -39,7 +38,7 @@ def read_claim(data: bytes) -> Claim:
 def write_assignment(topic: str, partitions: Collection[int], members: int) -> bytes:
     """Write what a member has. members: of the group."""
     data = json.dumps({"members": members}).encode()
-    return bytes(_Assignment(0, [(topic, sorted(partitions))], data).encode())
+    return bytes(MemberAssignment(0, [(topic, sorted(partitions))], data).encode())
 
 
 def read_assignment(data: bytes) -> tuple[frozenset[int], int]:
@@ -47,7 +46,7 @@ def read_assignment(data: bytes) -> tuple[frozenset[int], int]:
     read."""
     if not data:
         return frozenset(), 1
-    found = _Assignment.decode(data)
+    found = MemberAssignment.decode(data)
     try:
         members = int(json.loads(found.user_data)["members"])
     except (KeyError, TypeError):

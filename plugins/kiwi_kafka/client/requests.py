@@ -25,6 +25,8 @@ from aiokafka.protocol.fetch import FetchRequest as FetchRequest
 from aiokafka.protocol.group import HeartbeatRequest as HeartbeatRequest
 from aiokafka.protocol.group import JoinGroupRequest as JoinGroupRequest
 from aiokafka.protocol.group import LeaveGroupRequest as LeaveGroupRequest
+from aiokafka.protocol.group import MemberAssignment as MemberAssignment
+from aiokafka.protocol.group import ProtocolMetadata as ProtocolMetadata
 from aiokafka.protocol.group import SyncGroupRequest as SyncGroupRequest
 from aiokafka.protocol.metadata import MetadataRequest_v5
 from aiokafka.protocol.offset import OffsetRequest as OffsetRequest

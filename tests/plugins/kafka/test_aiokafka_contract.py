@@ -188,6 +188,7 @@ INSIDES = {
         "aiokafka.protocol.commit",
         "aiokafka.protocol.coordination",
         "aiokafka.protocol.fetch",
+        "aiokafka.protocol.group",
         "aiokafka.protocol.metadata",
         "aiokafka.protocol.offset",
         "aiokafka.protocol.produce",
