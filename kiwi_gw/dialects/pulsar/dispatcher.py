@@ -1,0 +1,363 @@
+"""Who of a subscription's consumers gets which message, and what becomes of those that are not acknowledged.
+
+Theory of operation. The dispatcher is told which partitions this gateway has, and what was read of them. It
+holds every message with its bytes until that is acknowledged: first in a queue, then *pending* at a consumer,
+and in the queue again where it comes back (a timeout, `negative`, a consumer that goes, an answer that was
+aborted). A queue gives first what was read first, so what comes back comes before what is new.
+
+`shared` and the two types with one consumer at a time have one queue. `key_shared` has one for each key:
+while a message of a key is pending, the key is its consumer's, and nobody else is served from that queue.
+Messages without a key have one that is nobody's.
+
+Nothing here knows a clock, a task or Kafka: times are parameters (seconds).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from itertools import count
+from math import inf
+from typing import Final
+
+from kiwi_gw.dialects.pulsar.partition_cursor import PartitionCursor
+
+MOST_MESSAGES: Final = 10_000
+MOST_BYTES: Final = 16 << 20
+"""What one subscription holds."""
+
+_LEFT: Final = 64
+"""So many that are gone may be left among those that wait, beside as many as these."""
+
+Place = tuple[int, int]
+"""A partition and an offset."""
+
+
+class SubscriptionType(enum.Enum):
+    """Say how the consumers of a subscription share its messages."""
+
+    SHARED = "shared"  # by turns
+    KEY_SHARED = "key_shared"  # and a key stays with its consumer while any of it is pending
+    FAILOVER = "failover"  # the oldest gets all of them
+    EXCLUSIVE = "exclusive"  # there is only one
+
+    @property
+    def shares(self) -> bool:
+        """Return whether several consumers are served."""
+        return self in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
+
+
+@dataclass(slots=True, eq=False)
+class Message:
+    """A message that is held. place: where it is. order: in which messages were read. payload: its bytes.
+    deliveries: how often it was delivered. owner: the consumer that it is pending at. due: when it comes
+    back. gone: it is held no more."""
+
+    place: Place
+    order: int
+    payload: bytes
+    queue: MessageQueue
+    deliveries: int = 0
+    owner: Consumer | None = None
+    due: float = inf
+    gone: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Consumer:
+    """One that fetches. ack_seconds: after so long what it has not acknowledged comes back; inf: never.
+    pending: what it has, the longest first. queues: that are its own, and have something."""
+
+    name: str
+    ack_seconds: float = inf
+    pending: dict[Place, Message] = field(default_factory=dict)
+    queues: dict[MessageQueue, None] = field(default_factory=dict)
+
+
+class MessageQueue:
+    """Messages that wait. owner: whose they are, by their key. pending: how many are not here, but with
+    consumers."""
+
+    __slots__ = ("_heap", "key", "owner", "pending", "waiting")
+
+    def __init__(self, key: bytes | None) -> None:
+        self.key = key
+        self.owner: Consumer | None = None
+        self.pending = 0
+        self.waiting = 0
+        self._heap: list[tuple[int, Message]] = []
+
+    def put(self, message: Message) -> None:
+        heappush(self._heap, (message.order, message))
+        self.waiting += 1
+
+    def drop(self) -> None:
+        """Count one less: it is gone, and is left out when it is its turn."""
+        self.waiting -= 1
+        if len(self._heap) > 2 * self.waiting + _LEFT:
+            self._heap = [each for each in self._heap if not each[1].gone]
+            heapify(self._heap)
+
+    def first(self) -> Message:
+        """Return the next message; there must be one."""
+        while (message := self._heap[0][1]).gone:
+            heappop(self._heap)
+        return message
+
+    def take(self) -> Message:
+        message = self.first()
+        heappop(self._heap)
+        self.waiting -= 1
+        return message
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """Say what came of an acknowledgement. changed: partitions whose cursors moved. moved: places in
+    partitions that this gateway does not have. unread: places that nobody was given yet."""
+
+    changed: frozenset[int]
+    moved: Sequence[Place]
+    unread: Sequence[Place]
+
+
+class Dispatcher:
+    """See the top of this file. cursors: by partition, of those that this gateway has. read: by partition, up
+    to where it was read."""
+
+    def __init__(self, kind: SubscriptionType) -> None:
+        self.kind = kind
+        self.cursors: dict[int, PartitionCursor] = {}
+        self.read: dict[int, int] = {}
+        self.consumers: dict[str, Consumer] = {}
+        self.bytes = 0
+        self.messages = 0
+        self._held: dict[int, dict[int, Message]] = {}
+        self._queues: dict[bytes | None, MessageQueue] = {}
+        self._free: dict[MessageQueue, None] = {}  # that are nobody's, and have something
+        self._numbers = count()
+
+    # --- partitions, and what is read of them ------------------------------------------------
+
+    def assign(self, partition: int, offset: int, text: str = "") -> None:
+        """Have a partition from now on, and begin where a commit says."""
+        self.revoke(partition)
+        cursor = self.cursors[partition] = PartitionCursor(offset, text)
+        self.read[partition] = cursor.position
+        self._held[partition] = {}
+
+    def revoke(self, partition: int) -> None:
+        """Have a partition no more; its messages are forgotten."""
+        self.cursors.pop(partition, None)
+        self.read.pop(partition, None)
+        for message in list(self._held.pop(partition, {}).values()):
+            self._forget(message)
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """Return how many more messages and bytes may be read."""
+        return max(MOST_MESSAGES - self.messages, 0), max(MOST_BYTES - self.bytes, 0)
+
+    def take(
+        self, partition: int, offsets: Iterable[int], keys: Iterable[bytes | None], payloads: Iterable[bytes]
+    ) -> None:
+        """Take messages that were read of a partition, in order. What lies between them does not exist."""
+        cursor, held, reached = self.cursors[partition], self._held[partition], self.read[partition]
+        by_key = self.kind is SubscriptionType.KEY_SHARED
+        for offset, key, payload in zip(offsets, keys, payloads, strict=True):
+            if offset > reached:
+                cursor.acknowledge(reached, offset)
+            reached = offset + 1
+            if cursor.has(offset):
+                continue
+            queue = self._queue(key if by_key else None)
+            message = held[offset] = Message((partition, offset), next(self._numbers), payload, queue)
+            self.messages += 1
+            self.bytes += len(payload)
+            self._put(message)
+        self.read[partition] = max(self.read[partition], reached)
+
+    def read_up_to(self, partition: int, offset: int) -> bool:
+        """Take note that there is nothing more up to there. Returns whether the cursor moved."""
+        reached = self.read[partition]
+        if offset <= reached:
+            return False
+        self.read[partition] = offset
+        return self.cursors[partition].acknowledge(reached, offset)
+
+    # --- consumers -------------------------------------------------------------------------
+
+    def add(self, name: str, ack_seconds: float = inf) -> None:
+        """Have one more consumer, the newest."""
+        self.consumers[name] = Consumer(name, ack_seconds)
+
+    def remove(self, name: str) -> None:
+        """Let one go; what it has not acknowledged comes back at once."""
+        consumer = self.consumers.pop(name)
+        self._give_back(consumer.pending.values())
+
+    def is_served(self, name: str) -> bool:
+        """Say whether a consumer gets messages, or waits for an older one to go."""
+        return self.kind.shares or next(iter(self.consumers)) == name
+
+    def fetch(self, name: str, most: int, most_bytes: int, now: float) -> Sequence[Message]:
+        """Give a consumer messages, at most so many and so many bytes, or one."""
+        consumer = self.consumers[name]
+        found: list[Message] = []
+        if not self.is_served(name):
+            return found
+        due = now + consumer.ack_seconds
+        while len(found) < most and (queue := next(iter(consumer.queues or self._free), None)) is not None:
+            message = queue.first()
+            most_bytes -= len(message.payload)
+            if found and most_bytes < 0:
+                break
+            queue.take()
+            message.owner, message.due = consumer, due
+            message.deliveries += 1
+            consumer.pending[message.place] = message
+            queue.pending += 1
+            if queue.key is not None and queue.owner is None:
+                queue.owner = consumer
+                del self._free[queue]
+                if queue.waiting:
+                    consumer.queues[queue] = None
+            elif not queue.waiting:
+                del (self._free if queue.owner is None else consumer.queues)[queue]
+            found.append(message)
+        return found
+
+    def give_back(self, name: str, messages: Iterable[Message]) -> None:
+        """Have messages come back that were given to a consumer and did not arrive."""
+        if (consumer := self.consumers.get(name)) is not None:
+            self._give_back(message for message in messages if message.owner is consumer)
+
+    def negative(self, places: Iterable[Place]) -> None:
+        """Have messages come back that a consumer does not want; those that are not pending stay."""
+        found = (self._held.get(partition, {}).get(offset) for partition, offset in places)
+        self._give_back(message for message in found if message is not None)
+
+    def expire(self, now: float) -> bool:
+        """Have those come back whose time is up. Returns whether there were any."""
+        late: list[Message] = []
+        for consumer in self.consumers.values():
+            for message in consumer.pending.values():
+                if message.due > now:
+                    break
+                late.append(message)
+        self._give_back(late)
+        return bool(late)
+
+    @property
+    def due(self) -> float:
+        """Return when the next one comes back; inf: none does."""
+        firsts = (next(iter(each.pending.values()), None) for each in self.consumers.values())
+        return min((message.due for message in firsts if message is not None), default=inf)
+
+    # --- acknowledging -----------------------------------------------------------------------
+
+    def acknowledge(self, places: Collection[Place]) -> Acknowledged:
+        """Acknowledge messages one by one. Twice is once."""
+        moved = [place for place in places if place[0] not in self.cursors]
+        unread = [place for place in places if place[1] >= self.read.get(place[0], inf)]
+        changed = set()
+        for partition, first, stop in _runs(place for place in places if place[0] in self.cursors):
+            stop = min(stop, self.read[partition])
+            held = self._held[partition]
+            for offset in range(first, stop):
+                if (message := held.pop(offset, None)) is not None:
+                    self._forget(message)
+            if self.cursors[partition].acknowledge(first, stop):
+                changed.add(partition)
+        return Acknowledged(frozenset(changed), moved, unread)
+
+    def acknowledge_up_to(self, places: Collection[Place]) -> Acknowledged:
+        """Acknowledge messages and all before them in their partitions."""
+        every: set[Place] = set()
+        changed = set()
+        for partition, offset in places:
+            cursor = self.cursors.get(partition)
+            if cursor is not None and offset < self.read[partition]:
+                held = self._held[partition]
+                every.update((partition, before) for before in held if before <= offset)
+                if cursor.acknowledge(cursor.position, offset + 1):
+                    changed.add(partition)
+        found = self.acknowledge(every)
+        rest = self.acknowledge([place for place in places if place not in every])
+        return Acknowledged(found.changed | rest.changed | changed, rest.moved, rest.unread)
+
+    def pending_of(self, partition: int) -> int:
+        """Count what is delivered and not acknowledged."""
+        return sum(message.owner is not None for message in self._held.get(partition, {}).values())
+
+    def commits(self, partitions: Iterable[int]) -> Mapping[int, tuple[int, str]]:
+        """Return what is to be committed of these."""
+        there = (partition for partition in partitions if partition in self.cursors)
+        return {p: (self.cursors[p].position, self.cursors[p].text) for p in there}
+
+    # --- inside ----------------------------------------------------------------------------
+
+    def _queue(self, key: bytes | None) -> MessageQueue:
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = MessageQueue(key)
+        return queue
+
+    def _put(self, message: Message) -> None:
+        """Have a message wait."""
+        queue = message.queue
+        queue.put(message)
+        (self._free if queue.owner is None else queue.owner.queues)[queue] = None
+
+    def _give_back(self, messages: Iterable[Message]) -> None:
+        for message in list(messages):
+            if message.owner is not None:
+                self._take_off(message)
+                self._put(message)
+
+    def _take_off(self, message: Message) -> None:
+        """Have a message be pending no more; its key is free when none of it is."""
+        consumer, queue = message.owner, message.queue
+        assert consumer is not None  # noqa: S101  it is pending
+        del consumer.pending[message.place]
+        message.owner = None
+        queue.pending -= 1
+        if queue.owner is not None and not queue.pending:
+            queue.owner.queues.pop(queue, None)
+            queue.owner = None
+            if queue.waiting:
+                self._free[queue] = None
+
+    def _forget(self, message: Message) -> None:
+        """Hold a message no more."""
+        queue = message.queue
+        message.gone = True
+        self.messages -= 1
+        self.bytes -= len(message.payload)
+        message.payload = b""  # it may be among those that wait, until it would be its turn
+        if message.owner is not None:
+            self._take_off(message)
+        else:
+            queue.drop()
+            if not queue.waiting:
+                self._free.pop(queue, None)
+                if queue.owner is not None:
+                    queue.owner.queues.pop(queue, None)
+        if queue.key is not None and not queue.waiting and not queue.pending:
+            self._queues.pop(queue.key, None)
+
+
+def _runs(places: Iterable[Place]) -> Iterator[tuple[int, int, int]]:
+    """Join neighbours: the partition, the first offset and the one behind the last."""
+    before: tuple[int, int, int] | None = None
+    for partition, offset in sorted(set(places)):
+        if before is not None and before[0] == partition and before[2] == offset:
+            before = partition, before[1], offset + 1
+        else:
+            if before is not None:
+                yield before
+            before = partition, offset, offset + 1
+    if before is not None:
+        yield before
