@@ -52,7 +52,7 @@ def _health(gateway: Gateway) -> GatewayHealth:
 def build_dialects(loaded: LoadedConfig) -> dict[str, Dialect]:
     """Build the protocols that are served, by name. Raises PluginError."""
     settings, served = loaded.settings, {}
-    context = DialectContext(settings.name, settings.window.event_bytes)
+    context = DialectContext(settings.name, settings.window.event_bytes, settings.server.workers)
     for name, kind in loaded.plugins.dialect_types().items():
         try:
             dialect = kind.build(settings.dialects[name], context)

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kiwi_gw.core.window import WindowEntry
-from kiwi_gw.model import Encoded, Framing
+from kiwi_gw.model import Batch, Encoded, Framing
+
+Fragment = tuple[int, bytes]
+"""The index of an event in its batch, and its bytes."""
 
 
 @dataclass(slots=True)
@@ -30,6 +33,20 @@ class Segment:
     def events(self) -> int:
         """Return how many of them yield bytes."""
         return count(self.encoded.prefix_counts, self.first, self.last)
+
+    @property
+    def batch(self) -> Batch:
+        return self.entry.batch
+
+    @property
+    def fragments(self) -> Iterator[Fragment]:
+        """Yield the index in the batch, and the bytes, of each that yields some."""
+        ends, buffer, start = self.encoded.ends, self.encoded.buffer, self.start
+        for index in range(self.first, self.last):
+            end = ends[index]
+            if end > start:
+                yield index, buffer[start:end]
+            start = end
 
 
 @dataclass(slots=True)

@@ -76,7 +76,7 @@ from kiwi_gw.dialect_api.http import RequestLimit as RequestLimit
 from kiwi_gw.dialect_api.http import openapi as openapi
 from kiwi_gw.dialect_api.http import read_parameters as read_parameters
 from kiwi_gw.dialect_api.limits import SessionLimits as SessionLimits
-from kiwi_gw.dialect_api.reading import AtEvent as AtEvent
+from kiwi_gw.dialect_api.reading import AtEvents as AtEvents
 from kiwi_gw.dialect_api.reading import EventReader as EventReader
 from kiwi_gw.dialect_api.reading import EventRun as EventRun
 from kiwi_gw.dialect_api.reading import ReadingOver as ReadingOver

@@ -76,10 +76,12 @@ class Dialect(Protocol):
 @dataclass(frozen=True, slots=True)
 class DialectContext:
     """What a dialect is built with. max_event_bytes: of the largest frame of an event (`window.event_bytes`);
-    a larger event is given up, as `Encoded.unsendable` says."""
+    a larger event is given up, as `Encoded.unsendable` says. workers: how many processes serve the same port,
+    each with a dialect of its own."""
 
     gateway_name: str
     max_event_bytes: int
+    workers: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ words and shown as OpenAPI.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, cast
@@ -21,19 +21,23 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Struct
 
+from kiwi_gw.api import GroupState
 from kiwi_gw.decoding import sentence
-from kiwi_gw.dialect_api.reading import AtEvent, EventReader
+from kiwi_gw.dialect_api.reading import AtEvents, EventReader, GroupReader, GroupSink, GroupTerms, WireOf
 from kiwi_gw.errors import KiwiError
 from kiwi_gw.model import (
     Action,
+    AtTime,
     Credential,
     HeadCredential,
     Identity,
     Outgoing,
+    Positions,
     Published,
     Refusal,
     SourceInfo,
     Start,
+    StartAt,
     Unpublished,
     WireFormat,
 )
@@ -66,8 +70,9 @@ class ClientRights(Protocol):
     def refusal(self, action: Action, source: SourceInfo) -> Refusal | None:
         """Say why it may not do that with the source. None: it may."""
 
-    def partitions(self, source_id: str) -> Collection[int] | None:
-        """Return the partitions of a source. None: they are not known now."""
+    def partitions(self, source_id: str) -> Positions | None:
+        """Return the partitions of a source, and where the next event of each will be. None: they are not
+        known now."""
 
     def life(self, source_id: str) -> int:
         """Return 48 bits that say what a source reads: others when that was made anew, under the same name.
@@ -81,10 +86,28 @@ class ClientRights(Protocol):
         if that is removed or altered, nothing is written. KeyError: there is none of that id."""
 
     def read(
-        self, source_id: str, wire: WireFormat, start: Start | AtEvent
+        self, source_id: str, wire: WireFormat, start: Start | AtEvents
     ) -> AbstractAsyncContextManager[EventReader]:
         """Read a source as the client may, while the block runs. Entering it raises SubscribeRefused (`code`
         says why) and RequestLimit."""
+
+    def view(self, source_id: str) -> object:
+        """Return what stands for all that plugins change of a source's events for this client: clients with
+        equal ones see the same. KeyError: there is no source of that id."""
+
+    def join(self, source_id: str, terms: GroupTerms, wire: WireOf, sink: GroupSink) -> GroupReader:
+        """Be a member of a group, and read as this client may, whatever becomes of its request.
+        SubscribeRefused: the source keeps no groups."""
+
+    async def places(self, source_id: str, start: StartAt | AtTime) -> Positions:
+        """Find where a start is in the partitions of a source that can be read again. Raises
+        CommitRefused."""
+
+    async def group_state(self, source_id: str, group: str) -> GroupState:
+        """Return what the source knows of a group. Raises CommitRefused."""
+
+    async def forget_group(self, source_id: str, group: str) -> None:
+        """Have the source forget a group without members. Raises CommitRefused."""
 
 
 class RecordWriter(Protocol):
@@ -207,7 +230,7 @@ class HttpRoute(Generic[P, B, A]):
     pages: pages of `server.allowed_origins` may read the answers (CORS), which no cache keeps.
     json_only: a body with another Content-Type than `application/json` gets 415.
     shown: what OpenAPI says of the body of a handler that reads the bytes itself. error_type: what it says of
-    errors (see `ErrorPages`).
+    errors (see `ErrorPages`). empty: whether it is answered with 204, and nothing.
     """
 
     method: str
@@ -225,6 +248,7 @@ class HttpRoute(Generic[P, B, A]):
     shown: type[Struct] | None = None
     admit: Callable[[P, ClientRights], object | HttpResponse] | None = None
     error_type: str = "text/plain"
+    empty: bool = False
 
     @property
     def operation(self) -> Operation:
@@ -232,7 +256,13 @@ class HttpRoute(Generic[P, B, A]):
         summary = " ".join((self.answer.__doc__ or "").split("\n\n")[0].split())
         body = self.shown if self.body is bytes else cast(type[Struct], self.body)
         return Operation(
-            self.method, self.path, summary, self.parameters, body, {200: self.returns}, self.error_type
+            self.method,
+            self.path,
+            summary,
+            self.parameters,
+            body,
+            {204: None} if self.empty else {200: self.returns},
+            self.error_type,
         )
 
     def read_body(self, body: bytes) -> B:
@@ -274,7 +304,10 @@ def openapi(title: str, operations: Sequence[Operation]) -> Mapping[str, Any]:
             "summary": each.summary,
             "parameters": list(_parameters(each.path, described)),
             "responses": {
-                **{str(status): _response(kind, schemas) for status, kind in each.answers.items()},
+                **{
+                    str(status): {"description": "It is done."} if status == 204 else _response(kind, schemas)
+                    for status, kind in each.answers.items()
+                },
                 "default": {"description": "An error, in one sentence.", "content": {each.error_type: {}}},
             },
         }

@@ -1,6 +1,6 @@
 """Reading a source for a plain request: at the request's pace, as a subscription of the core.
 
-async with request.rights.read(source_id, wire, AtEvent(0, 12)) as reader:
+async with request.rights.read(source_id, wire, AtEvents({0: 12})) as reader:
     while not reader.over:
         events = await reader.next(100, 65_536, within=3.0)
         ...
@@ -8,20 +8,22 @@ async with request.rights.read(source_id, wire, AtEvent(0, 12)) as reader:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kiwi_gw.model import Positions, Ranges
+from kiwi_gw.api import Sharing
+from kiwi_gw.model import Batch, Positions, Ranges, StartAt, WireFormat
 
 
 @dataclass(frozen=True, slots=True)
-class AtEvent:
-    """Begin in one partition with the event that has this offset, or the first one behind it; in others with
-    the next to come. What the source no longer has, or does not have yet, is a refusal."""
+class AtEvents:
+    """Begin with the events that have these offsets, by partition, or the first ones behind them; in others
+    with the next to come. What the source does not have yet is a refusal; what it no longer has, too, unless
+    skip_missing: then it is lost."""
 
-    partition: int
-    offset: int
+    offsets: Positions
+    skip_missing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,10 @@ class ReadingOver:
 
     code: str
     message: str
+
+
+Fragment = tuple[int, bytes]
+"""The index of an event in its batch, and its fragment."""
 
 
 class EventRun(Protocol):
@@ -42,6 +48,14 @@ class EventRun(Protocol):
     @property
     def events(self) -> int:
         """Return how many of them there are."""
+
+    @property
+    def batch(self) -> Batch:
+        """Return the batch that they are of."""
+
+    @property
+    def fragments(self) -> Iterator[Fragment]:
+        """Yield them one by one."""
 
 
 class EventReader(Protocol):
@@ -62,3 +76,79 @@ class EventReader(Protocol):
     async def next(self, most_events: int, most_bytes: int, within: float) -> Sequence[EventRun]:
         """Return what is there now, at most so many events and bytes or one event; else wait for something,
         so many seconds. Empty: nothing came, something was lost, or it is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTerms:
+    """Say which group, and how its members share the partitions. kind: members of another kind cannot be in
+    the same group. start: where a group begins that has committed nothing yet."""
+
+    group: str
+    kind: str
+    sharing: Sharing
+    start: StartAt
+
+
+WireOf = Callable[[Collection[int]], WireFormat]
+"""Makes the wire format of some of a source's partitions."""
+
+
+class GroupSink(Protocol):
+    """Take what a member of a group is given and reads. Called between two steps of its task; it waits for
+    nothing."""
+
+    @property
+    def offsets(self) -> Positions:
+        """Return where to read on, by partition, of those that the member has."""
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """Return how many events and bytes it takes now; none: it says later that there is room
+        (`GroupReader.look`)."""
+
+    def assigned(self, given: Mapping[int, tuple[int, str]], kept: frozenset[int], members: int) -> None:
+        """Have these partitions from now on (see `api.GroupAssignment`)."""
+
+    def read(self, runs: Sequence[EventRun], positions: Positions) -> None:
+        """Take events, in order. positions: up to where was read of each partition; what lies below and does
+        not come is not there, or not any more."""
+
+    def commits(self, partitions: Collection[int]) -> Mapping[int, tuple[int, str]]:
+        """Return what is to be committed of these partitions now."""
+
+    @property
+    def uncommitted(self) -> Collection[int]:
+        """Return partitions whose commits have changed though nobody has waited for that."""
+
+    def look(self, now: float) -> bool:
+        """Do what is due, about once a second. False: the member is to leave."""
+
+    def over(self, over: ReadingOver) -> None:
+        """Take note that it is over: nothing more is read or committed."""
+
+
+class GroupReader(Protocol):
+    """Be a member of a group that shares the partitions of a source, and read those that it has, until it is
+    closed or over."""
+
+    async def wait_ready(self, within: float) -> None:
+        """Wait for the first assignment. SubscribeRefused: why there is none."""
+
+    async def wait(self, within: float) -> None:
+        """Return when something was read, or assigned, or `look` was called; or after so many seconds."""
+
+    def look(self) -> None:
+        """Have it read on, where there is room again or where `offsets` were changed; wake all who wait."""
+
+    async def commit(self, partitions: Collection[int]) -> None:
+        """Have the source keep how far the sink is in these, together with what others want kept meanwhile.
+        CommitRefused: none of it was kept, and why."""
+
+    def rewind(self) -> None:
+        """Read on from where the sink says now."""
+
+    def close(self) -> None:
+        """Leave the group."""
+
+    async def wait_left(self) -> None:
+        """Wait until it has left, or is over."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -252,8 +252,14 @@ class Gateway:
         async def ask() -> None:
             done(await self.authenticate(request.credential, request.within))
 
+        self.spawn(ask)
+
+    def spawn(self, task: Callable[[], Awaitable[None]]) -> None:
         if self._nursery is not None:
-            self._nursery.start_soon(ask)
+            self._nursery.start_soon(task)
+
+    def running_source(self, source_id: str) -> object:
+        return runner.source if (runner := self._runners.get(source_id)) is not None else None
 
     @property
     def write_seconds(self) -> float:
@@ -262,28 +268,23 @@ class Gateway:
     def produce_queue(self, source_id: str) -> ProduceQueue:
         runner = self._runners[source_id]
         if runner.produce_queue is None:
-            assert self._nursery is not None  # noqa: S101  there are runners only inside `run`
             meter = self.meters.source(source_id) if self.measured else None
-            runner.produce_queue = ProduceQueue(lambda: runner.source, self._nursery.start_soon, meter)
+            runner.produce_queue = ProduceQueue(lambda: runner.source, self.spawn, meter)
         return runner.produce_queue
 
     def commit_later(self, command: Commit, within: float, done: Callable[[Refusal | None], None]) -> None:
-        runner, meter = self._runners.get(command.source_id), self.meters.source(command.source_id)
-
         async def keep() -> None:
-            source = runner.source if runner is not None else None
+            source, meter = self.running_source(command.source_id), self.meters.source(command.source_id)
             done(await commit(source, command, within, meter))
 
-        if self._nursery is not None:
-            self._nursery.start_soon(keep)
+        self.spawn(keep)
 
     def later(self, seconds: float, then: Callable[[], None]) -> None:
         async def wait() -> None:
             await trio.sleep(seconds)
             then()
 
-        if self._nursery is not None:
-            self._nursery.start_soon(wait)
+        self.spawn(wait)
 
     def continue_later(self, seconds: float, then: Callable[[bool], None]) -> None:
         self._continuations.add(seconds, then)
@@ -325,7 +326,6 @@ class Gateway:
     # --- inside ----------------------------------------------------------------------------
 
     def _start(self, plan: SourcePlan) -> None:
-        assert self._nursery is not None  # noqa: S101  only called inside `run`
         entry, kind, loaded, context = plan.entry, plan.kind, self.loaded, self._context
         hub = SourceHub(
             plan.info,
@@ -358,7 +358,7 @@ class Gateway:
         figures = SourceMetricValues(kind.metrics, meter)
         runner = SourceRunner(hub, build, changed, meter, figures, quiet=quiet)
         self._runners[entry.id] = runner
-        self._nursery.start_soon(runner.run)
+        self.spawn(runner.run)
 
     def _remove(self, source_id: str, reason: CloseReason, message: str, drain: float) -> None:
         runner = self._runners.pop(source_id)

@@ -20,10 +20,10 @@ from kiwi_gw.core.notices import Dismissed, Ended, Notice, Opened, OpenFailed
 from kiwi_gw.core.prepared import Segment
 from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.subscription import Subscription
-from kiwi_gw.dialect_api.http import ClientRights, RequestLimit
-from kiwi_gw.dialect_api.reading import AtEvent, ReadingOver
+from kiwi_gw.dialect_api.http import RequestLimit
+from kiwi_gw.dialect_api.reading import AtEvents, ReadingOver
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import AtPositions, Identity, Positions, Ranges, Start, StartAt, WireFormat
+from kiwi_gw.model import AtPositions, Identity, OverflowPolicy, Positions, Ranges, Start, StartAt, WireFormat
 from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.runtime.ports import GatewayContext
 from kiwi_gw.wakeup import Wakeup
@@ -50,23 +50,33 @@ class ReaderContext(GatewayContext, Protocol):
     def connection_closed(self, connection: Connection) -> None: ...
 
 
+class Turn(Protocol):
+    """Whose turn the reading takes (`ClientRights.turn`)."""
+
+    async def turn(self) -> None: ...
+
+
 class RequestReader:
-    """Implement `kiwi_gw.dialect_api.EventReader`, and `Session` for its connection. One task uses it."""
+    """Implement `kiwi_gw.dialect_api.EventReader`, and `Session` for its connection. One task uses it.
+
+    overflow: what becomes of one that is too far behind; None: what the source says.
+    """
 
     def __init__(
         self,
         context: ReaderContext,
         identity: Identity,
         place: tuple[str, str],
-        rights: ClientRights,
+        rights: Turn,
         source_id: str,
         wire: WireFormat,
-        start: Start | AtEvent,
+        start: Start | AtEvents,
     ) -> None:
         """Prepare it. place: the protocol, and where its client is."""
         self.positions: Positions = {}
         self.lost: list[Ranges] = []
         self.over: ReadingOver | None = None
+        self.overflow: OverflowPolicy | None = None
         self._context, self._rights = context, rights
         self._source_id, self._wire, self._start = source_id, wire, start
         self._opened = False
@@ -123,9 +133,12 @@ class RequestReader:
     def receive(self, message: str | bytes, now: float) -> Iterable[Command]:
         hub = self._context.hub(self._source_id)
         start = self._start
-        if isinstance(start, AtEvent):  # without a source it is refused, wherever it begins
+        if isinstance(start, AtEvents):  # without a source it is refused, wherever it begins
             start = StartAt.LATEST if hub is None else _at(start, hub)
-        return (Open(_HANDLE, self._source_id, lambda info: self._wire, start=start, gathers=False),)
+        wire, overflow = self._wire, self.overflow
+        return (
+            Open(_HANDLE, self._source_id, lambda info: wire, start=start, gathers=False, overflow=overflow),
+        )
 
     def notice(self, notice: Notice) -> Iterable[Command]:
         match notice:
@@ -193,10 +206,9 @@ def _behind(runs: Sequence[Segment]) -> Positions:
     return last.entry.batch.positions_at(last.last)
 
 
-def _at(start: AtEvent, hub: SourceHub) -> Start:
+def _at(start: AtEvents, hub: SourceHub) -> Start:
     """Say it in positions of all partitions, so that the source's window may know at once where that is."""
-    positions = {**hub.positions, start.partition: start.offset}
-    return AtPositions(hub.info.codec.dump(positions))
+    return AtPositions(hub.info.codec.dump({**hub.positions, **start.offsets}), start.skip_missing)
 
 
 def _ended(writer: _Wakeups) -> ReadingOver:

@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
 import trio
 
+from kiwi_gw.api import CommitRefused, Groups, GroupState, History
+from kiwi_gw.codes import RefusalCode
 from kiwi_gw.core.hub_limits import HubState
 from kiwi_gw.dialect_api.http import RequestLimit
-from kiwi_gw.dialect_api.reading import AtEvent
+from kiwi_gw.dialect_api.reading import AtEvents, GroupSink, GroupTerms, WireOf
 from kiwi_gw.model import (
     Action,
+    AtTime,
     Identity,
     Outgoing,
+    Positions,
     Published,
     Refusal,
     SourceInfo,
     Start,
+    StartAt,
     Unpublished,
     WireFormat,
 )
 from kiwi_gw.runtime.command_scheduler import CommandScheduler
+from kiwi_gw.runtime.group_reader import GroupContext, SourceGroupReader
 from kiwi_gw.runtime.produce_queue import ProduceQueue, ProduceTicket
-from kiwi_gw.runtime.request_reader import ReaderContext, RequestReader
+from kiwi_gw.runtime.request_reader import RequestReader
 from kiwi_gw.runtime.source_rights import refusal_of
 
 MOST_BYTES: Final = 64 << 20
@@ -69,7 +75,7 @@ class RequestLoad:
             self.body_bytes -= held
 
 
-class Context(ReaderContext, Protocol):
+class Context(GroupContext, Protocol):
     """What is needed of the gateway."""
 
     @property
@@ -94,9 +100,9 @@ class RequestRights:
     def refusal(self, action: Action, source: SourceInfo) -> Refusal | None:
         return refusal_of(self._context.hooks, self._identity, action, source)
 
-    def partitions(self, source_id: str) -> Collection[int] | None:
+    def partitions(self, source_id: str) -> Positions | None:
         hub = self._context.hub(source_id)
-        return None if hub is None or hub.state is HubState.STARTING else hub.positions.keys()
+        return None if hub is None or hub.state is HubState.STARTING else hub.positions
 
     def life(self, source_id: str) -> int:
         hub = self._context.hub(source_id)
@@ -123,8 +129,49 @@ class RequestRights:
     def writer(self, source_id: str) -> SourceWriter:
         return SourceWriter(self._context, self._context.produce_queue(source_id), self)
 
-    def read(self, source_id: str, wire: WireFormat, start: Start | AtEvent) -> RequestReader:
+    def read(self, source_id: str, wire: WireFormat, start: Start | AtEvents) -> RequestReader:
         return RequestReader(self._context, self._identity, self._place, self, source_id, wire, start)
+
+    def view(self, source_id: str) -> object:
+        hub = self._context.hub(source_id)
+        if hub is None:
+            raise KeyError(source_id)
+        chain = self._context.hooks.transforms(self._identity, hub.info)
+        if isinstance(chain, Refusal):
+            return object()
+        # What has no key is for this client alone.
+        return tuple(
+            (self._identity.name, n) if link.key is None else link.key for n, link in enumerate(chain)
+        )
+
+    def join(self, source_id: str, terms: GroupTerms, wire: WireOf, sink: GroupSink) -> SourceGroupReader:
+        own = RequestRights(self._context, self._identity, self._place)
+        return SourceGroupReader(
+            self._context, self._identity, self._place, own, source_id, terms, wire, sink
+        )
+
+    async def places(self, source_id: str, start: StartAt | AtTime) -> Positions:
+        source = self._context.running_source(source_id)
+        if not isinstance(source, History):
+            words = "the source does not run just now, or cannot be read again"
+            raise CommitRefused(RefusalCode.UNAVAILABLE, words, retry=True)
+        if isinstance(start, AtTime):
+            return await source.at(start.timestamp)
+        there = await source.offset_range()
+        return there.first if start is StartAt.EARLIEST else there.end
+
+    async def group_state(self, source_id: str, group: str) -> GroupState:
+        return await self._groups(source_id).group_state(group)
+
+    async def forget_group(self, source_id: str, group: str) -> None:
+        await self._groups(source_id).forget_group(group)
+
+    def _groups(self, source_id: str) -> Groups:
+        source = self._context.running_source(source_id)
+        if not isinstance(source, Groups):
+            code = RefusalCode.UNAVAILABLE if source is None else RefusalCode.GROUP
+            raise CommitRefused(code, "the source does not run just now, or keeps no groups", retry=True)
+        return source
 
 
 class SourceWriter:

@@ -13,15 +13,27 @@ from kiwi_gw.dialect_api.dialect import Document, Route
 from kiwi_gw.dialect_api.http import ErrorPages, HttpRequest, HttpRoute
 from kiwi_gw.dialect_api.limits import SessionLimits
 from kiwi_gw.dialects.pulsar.broker_shape import BrokerProducing
+from kiwi_gw.dialects.pulsar.consuming import Consuming
+from kiwi_gw.dialects.pulsar.cursors import Cursors
 from kiwi_gw.dialects.pulsar.errors import JSON, broker_page, page
 from kiwi_gw.dialects.pulsar.messages import (
     BrokerAnswer,
     BrokerRequest,
+    ConsumerMade,
+    ConsumerPath,
+    CursorAnswer,
+    CursorRequest,
+    FetchAnswer,
+    FetchParameters,
+    ForgetParameters,
+    NewConsumer,
+    Nothing,
     PartitionPath,
     ProduceAnswer,
     ProduceRequest,
     ReadAnswer,
     ReadParameters,
+    SubscriptionPath,
     TopicPath,
 )
 from kiwi_gw.dialects.pulsar.producing import Producing
@@ -34,6 +46,7 @@ TOPIC = ROOT + "/{tenant}/{namespace}/{topic}"
 BROKER_ROOT = ROOT + "/persistent"
 BROKER_TOPIC = BROKER_ROOT + "/{tenant}/{namespace}/{topic}"
 PARTITION = "/partitions/{partition}"
+SUBSCRIPTION = TOPIC + "/subscription/{subscription}"
 
 MOST_BYTES = 1 << 20
 """Of a request's body, and of what it is when it is inflated."""
@@ -41,28 +54,22 @@ MOST_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class PulsarDialect:
-    """Implement `kiwi_gw.dialect_api.Dialect`."""
+    """Implement `kiwi_gw.dialect_api.Dialect`. workers: processes that serve the port."""
 
     settings: PulsarSettings
+    workers: int = 1
 
     @property
     def routes(self) -> Sequence[Route]:
         own, broker = Producing(self.settings), BrokerProducing(self.settings)
+        reading = Reading(self.settings)
         routes: list[Route] = [
             ErrorPages(ROOT, page),
             _post(own, TOPIC, own.to_topic, TopicPath, ProduceRequest, ProduceAnswer),
             _post(own, TOPIC + PARTITION, own.to_partition, PartitionPath, ProduceRequest, ProduceAnswer),
-            HttpRoute(
-                "GET",
-                TOPIC + PARTITION + "/messages",
-                Reading(self.settings).messages,
-                ReadParameters,
-                bytes,
-                ReadAnswer,
-                pages=True,
-                error_type=JSON,
-            ),
+            _route("GET", TOPIC + PARTITION + "/messages", reading.messages, ReadParameters, ReadAnswer),
         ]
+        routes += _subscriptions(self.settings, self.workers)
         if self.settings.broker_shape:
             routes += [
                 ErrorPages(BROKER_ROOT, broker_page),
@@ -86,6 +93,50 @@ class PulsarDialect:
         self, head: HeadCredential, parameters: Mapping[str, str], identity: Identity, limits: SessionLimits
     ) -> Session:
         raise NotImplementedError("it has no route over WebSocket")
+
+
+def _subscriptions(settings: PulsarSettings, workers: int) -> Sequence[Route]:
+    """Return the routes of subscriptions. A consumer is asked under both names that the document has."""
+    consuming = Consuming(settings, workers)
+    cursors = Cursors(settings, consuming.load)
+    cursor, consumer = SUBSCRIPTION + "/cursor", SUBSCRIPTION + "/{what}/{consumer}"
+    routes: list[Route] = [
+        _route("POST", SUBSCRIPTION, consuming.create, SubscriptionPath, ConsumerMade, NewConsumer),
+        _route("DELETE", SUBSCRIPTION, cursors.forget, ForgetParameters, Nothing),
+        _route("GET", cursor, cursors.see, SubscriptionPath, CursorAnswer),
+        _route("POST", cursor, cursors.change, SubscriptionPath, CursorAnswer, CursorRequest),
+    ]
+    for word in ("consumer", "consumers"):
+        path = consumer.replace("{what}", word)
+        routes += [
+            _route("GET", path + "/messages", consuming.fetch, FetchParameters, FetchAnswer),
+            _route("DELETE", path, consuming.remove, ConsumerPath, Nothing),
+        ]
+    return routes
+
+
+def _route(
+    method: str,
+    path: str,
+    answer: Callable[[HttpRequest[Any, bytes]], Any],
+    parameters: type[Struct],
+    returns: type[Struct],
+    shown: type[Struct] | None = None,
+) -> Route:
+    return HttpRoute(
+        method,
+        path,
+        answer,
+        parameters,
+        bytes,
+        returns,
+        MOST_BYTES if shown is not None else 0,
+        pages=True,
+        json_only=True,
+        shown=shown,
+        error_type=JSON,
+        empty=returns is Nothing,
+    )
 
 
 def _post(

@@ -7,7 +7,7 @@ own: all who read a partition the same way share its bytes.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate, repeat
 from typing import Any, Final
 
@@ -27,6 +27,8 @@ IN_LINES: Final = b"\n"
 Headers = Iterable[tuple[str, bytes | None]]
 
 _encode = msgspec.json.Encoder().encode
+_NEVER: Final = b"0}"
+"""The end of a message that is counted and was not delivered yet."""
 _NO_PROPERTIES: Final = Raw(b"{}")
 _NO_CLUSTERS: Final = Raw(b"[]")
 
@@ -42,49 +44,69 @@ class _Row(Struct, gc=False):  # it lives for a microsecond
     replicationClusters: Raw  # noqa: N815
     payload: Any = UNSET
     keyPayload: Any = UNSET  # noqa: N815
+    redeliveryCount: Any = UNSET  # noqa: N815
 
 
-def messages_wire(info: SourceInfo, life: int, partition: int, separator: bytes) -> WireFormat:
-    """Make the wire format of one partition. life: as message ids have it. separator: the last byte of every
-    fragment."""
-    encoder = MessageEncoder(info, life, partition, separator)
-    return WireFormat(("pulsar", life, partition, separator), encoder)
+def messages_wire(
+    info: SourceInfo, life: int, partitions: Collection[int], separator: bytes, *, counted: bool = False
+) -> WireFormat:
+    """Make the wire format of some partitions. life: as message ids have it. separator: the last byte of
+    every fragment. counted: whether messages have a `redeliveryCount`, which is 0 (`redelivered`)."""
+    wanted = frozenset(partitions)
+    encoder = MessageEncoder(info, life, wanted, separator, counted=counted)
+    return WireFormat(("pulsar", life, wanted, separator, counted), encoder)
+
+
+def redelivered(fragment: bytes, times: int) -> bytes:
+    """Return a fragment (without its separator) of a message that is delivered again."""
+    return b"%b%d}" % (fragment[: -len(_NEVER)], times) if times else fragment
 
 
 class MessageEncoder:
     """Make the fragments of a batch; events of other partitions yield nothing. What cannot be decoded is null
     with its bytes beside it, and counts as `decode_errors`."""
 
-    __slots__ = ("_ids", "_partition", "_read_keys", "_read_values", "_separator")
+    __slots__ = ("_counted", "_ids", "_partitions", "_read_keys", "_read_values", "_separator")
 
-    def __init__(self, info: SourceInfo, life: int, partition: int, separator: bytes) -> None:
-        self._partition = partition
+    def __init__(
+        self, info: SourceInfo, life: int, partitions: frozenset[int], separator: bytes, *, counted: bool
+    ) -> None:
+        self._partitions = partitions
         self._separator = separator
-        self._ids = message_ids(life, partition)
+        self._counted = counted
+        self._ids = {partition: message_ids(life, partition) for partition in partitions}
         self._read_values = values_reader(info)
         self._read_keys = keys_reader(info.decode)
 
     def __call__(self, batch: Batch) -> Encoded:
-        partition, size = self._partition, len(batch)
-        mine = [index for index, other in enumerate(batch.partitions) if other == partition]
+        wanted, size = self._partitions, len(batch)
+        mine = [index for index, partition in enumerate(batch.partitions) if partition in wanted]
         if len(mine) == size:
-            lines, bad = self._lines(batch.offsets, batch.columns)
+            lines, bad = self._lines(batch.partitions, batch.offsets, batch.columns)
             ends = array("Q", accumulate(len(line) + 1 for line in lines))
             return Encoded(self._joined(lines), ends, decode_errors=bad)
         columns = {name: [column[index] for index in mine] for name, column in batch.columns.items()}
-        lines, bad = self._lines([batch.offsets[index] for index in mine], columns)
+        partitions = [batch.partitions[index] for index in mine]
+        lines, bad = self._lines(partitions, [batch.offsets[index] for index in mine], columns)
         lengths = [0] * size
         for index, line in zip(mine, lines, strict=True):
             lengths[index] = len(line) + 1
         counts = array("Q", accumulate(map(bool, lengths), initial=0))
         return Encoded(self._joined(lines), array("Q", accumulate(lengths)), counts, decode_errors=bad)
 
+    def _written_ids(self, partitions: Sequence[int], offsets: Sequence[int]) -> list[str]:
+        if len(offsets) and partitions.count(partitions[0]) == len(offsets):
+            return self._ids[partitions[0]](offsets)
+        return [self._ids[p]((offset,))[0] for p, offset in zip(partitions, offsets, strict=True)]
+
     def _joined(self, lines: list[bytes]) -> bytes:
         return self._separator.join([*lines, b""])
 
-    def _lines(self, offsets: Sequence[int], columns: Mapping[str, Sequence[Any]]) -> tuple[list[bytes], int]:
+    def _lines(
+        self, partitions: Sequence[int], offsets: Sequence[int], columns: Mapping[str, Sequence[Any]]
+    ) -> tuple[list[bytes], int]:
         """Encode the messages. Returns how many have something that could not be decoded."""
-        rows, bad = self._rows(offsets, columns)
+        rows, bad = self._rows(partitions, offsets, columns)
         try:
             return list(map(_encode, rows)), bad
         except UNENCODABLE:
@@ -98,26 +120,18 @@ class MessageEncoder:
                 lines.append(_encode(row))
         return lines, bad
 
-    def _rows(self, offsets: Sequence[int], columns: Mapping[str, Sequence[Any]]) -> tuple[list[_Row], int]:
+    def _rows(
+        self, partitions: Sequence[int], offsets: Sequence[int], columns: Mapping[str, Sequence[Any]]
+    ) -> tuple[list[_Row], int]:
         size = len(offsets)
         keys = self._read_keys(columns) or [None] * size
         values = self._read_values(columns)
         times = [None if time == -1 else time for time in columns.get("timestamp", ())] or [None] * size
         properties, sequences = _properties(columns.get("headers", ()), size)
-        constants = repeat(self._partition), repeat(_NO_CLUSTERS)
-        rows = list(
-            map(
-                _Row,
-                self._ids(offsets),
-                keys,
-                values,
-                constants[0],
-                properties,
-                times,
-                sequences,
-                constants[1],
-            )
-        )
+        ids = self._written_ids(partitions, offsets)
+        counts = repeat(0 if self._counted else UNSET)
+        same = repeat(_NO_CLUSTERS), repeat(UNSET), repeat(UNSET), counts
+        rows = list(map(_Row, ids, keys, values, partitions, properties, times, sequences, *same))
         bad = 0
         if UNDECODABLE in values or UNDECODABLE in keys:
             for index, row in enumerate(rows):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Raw, Struct, field
 
@@ -52,6 +52,27 @@ class PartitionPath(Struct, frozen=True, forbid_unknown_fields=True):
     ]
 
 
+Timeout = Annotated[
+    int, Meta(ge=0, le=MOST_TIMEOUT, description=f"milliseconds, an integer from 0 to {MOST_TIMEOUT:,}")
+]
+MostMessages = Annotated[
+    int, Meta(ge=1, le=MOST_MESSAGES, description=f"an integer from 1 to {MOST_MESSAGES:,}; else 100")
+]
+MostBytes = Annotated[
+    int, Meta(ge=1, le=MOST_READ_BYTES, description=f"an integer from 1 to {MOST_READ_BYTES:,}; else 1048576")
+]
+ConsumerName = Annotated[
+    str, Meta(min_length=1, max_length=200, description="a string of 1 to 200 characters")
+]
+SubscriptionName = Annotated[
+    str, Meta(min_length=1, max_length=200, description="a name of 1 to 200 characters")
+]
+MessageIds = Annotated[
+    list[Annotated[str, Meta(max_length=64, description="an id of a message")]],
+    Meta(max_length=MOST_MESSAGES, description=f"an array of at most {MOST_MESSAGES:,} ids of messages"),
+]
+
+
 class ReadParameters(PartitionPath, frozen=True, forbid_unknown_fields=True):
     """Say what to read. timeout: how long it may take until there is something. max_messages, max_bytes: of
     the messages, encoded, of which one always passes; for lines without them there is no bound."""
@@ -63,26 +84,9 @@ class ReadParameters(PartitionPath, frozen=True, forbid_unknown_fields=True):
             description="earliest, latest, milliseconds since 1970 or an id of a message",
         ),
     ] = field(name="from", default="earliest")
-    timeout: Annotated[
-        int, Meta(ge=0, le=MOST_TIMEOUT, description=f"milliseconds, an integer from 0 to {MOST_TIMEOUT:,}")
-    ] = 3_000
-    max_messages: (
-        Annotated[
-            int, Meta(ge=1, le=MOST_MESSAGES, description=f"an integer from 1 to {MOST_MESSAGES:,}; else 100")
-        ]
-        | None
-    ) = None
-    max_bytes: (
-        Annotated[
-            int,
-            Meta(
-                ge=1,
-                le=MOST_READ_BYTES,
-                description=f"an integer from 1 to {MOST_READ_BYTES:,}; else 1048576",
-            ),
-        ]
-        | None
-    ) = None
+    timeout: Timeout = 3_000
+    max_messages: MostMessages | None = None
+    max_bytes: MostBytes | None = None
     include_schema: Annotated[bool, Meta(description="true or false")] = False
 
 
@@ -133,6 +137,115 @@ class ReadAnswer(Struct, frozen=True, omit_defaults=True):
     schemas: list[SchemaRead] | None = None
     lost: list[MessagesLost] | None = None
     error: ErrorBeside | None = None
+
+
+class SubscriptionPath(Struct, frozen=True, forbid_unknown_fields=True):
+    """Name a subscription of a topic."""
+
+    tenant: str
+    namespace: str
+    topic: str
+    subscription: SubscriptionName
+
+
+class ForgetParameters(SubscriptionPath, frozen=True, forbid_unknown_fields=True):
+    """Name a subscription that is to be forgotten. force: also if it has consumers."""
+
+    force: Annotated[bool, Meta(description="true or false")] = False
+
+
+class ConsumerPath(SubscriptionPath, frozen=True, forbid_unknown_fields=True):
+    """Name a consumer by its id."""
+
+    consumer: Annotated[str, Meta(max_length=200, description="an id of at most 200 characters")]
+
+
+class FetchParameters(ConsumerPath, frozen=True, forbid_unknown_fields=True):
+    """Say what to fetch, as for reading."""
+
+    timeout: Timeout = 3_000
+    max_messages: MostMessages | None = None
+    max_bytes: MostBytes | None = None
+
+
+class NewConsumer(Struct, frozen=True, forbid_unknown_fields=True):
+    """A consumer that is wanted. name: by which it is shown. id: of one that is there, to use it again. type:
+    of the subscription. start: where a new subscription begins. ackTimeoutMs: after so long what was not
+    acknowledged comes back; 0: never."""
+
+    name: ConsumerName | None = None
+    id: Annotated[str, Meta(max_length=200, description="an id of at most 200 characters")] | None = None
+    type: Literal["shared", "key_shared", "failover", "exclusive"] | None = None
+    start: Literal["earliest", "latest"] = "latest"
+    ackTimeoutMs: Annotated[  # noqa: N815
+        int, Meta(ge=0, le=86_400_000, description="milliseconds, an integer from 0 to 86,400,000")
+    ] = 60_000
+
+
+class Nothing(Struct, frozen=True):
+    """There is nothing to say (204)."""
+
+
+class ConsumerMade(Struct, frozen=True):
+    """A consumer. base_uri: where it is asked for messages, and removed."""
+
+    id: str
+    base_uri: str
+
+
+class MessageGiven(MessageRead, frozen=True, omit_defaults=True):
+    """A message that was fetched. redeliveryCount: how often it was delivered before."""
+
+    redeliveryCount: int = 0  # noqa: N815
+
+
+class FetchAnswer(Struct, frozen=True):
+    """The messages that the consumer has now, until it acknowledges them or they come back."""
+
+    messages: list[MessageGiven]
+
+
+class CursorRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """What to do with the cursor. messageIds: of the messages that are acknowledged (one by one, or with all
+    before them), or are to come back. to: for a reset, where to go on: earliest, latest, milliseconds since
+    1970, or ids of messages, which come first."""
+
+    type: Literal["individual", "single", "cumulative", "negative", "reset"]
+    messageIds: MessageIds = []  # noqa: N815  (msgspec copies it)
+    to: str | int | MessageIds | None = None
+
+
+class ConsumerSeen(Struct, frozen=True):
+    """A consumer of this gateway. pending: messages that it has and has not acknowledged."""
+
+    id: str
+    name: str
+    pending: int
+
+
+class PartitionSeen(Struct, frozen=True):
+    """How far a subscription is in a partition. position: the first message that is not acknowledged.
+    acknowledged: runs above it. lag: offsets that are left."""
+
+    position: str
+    acknowledged: list[tuple[str, str]]
+    pending: int
+    lag: int
+
+
+class CursorSeen(Struct, frozen=True):
+    """The cursor of a subscription. type: null where this gateway has no consumers of it. partitions: by
+    number."""
+
+    type: str | None
+    consumers: list[ConsumerSeen]
+    partitions: dict[str, PartitionSeen]
+
+
+class CursorAnswer(Struct, frozen=True):
+    """How far a subscription is."""
+
+    cursor: CursorSeen
 
 
 class MessageToSend(Struct, frozen=True, forbid_unknown_fields=True, gc=False):

@@ -14,7 +14,7 @@ from kiwi_gw.dialects.source_names import check_distinct
 
 def build(settings: PulsarSettings, context: DialectContext) -> PulsarDialect | None:
     """Make it as the configuration wants it; None: it is switched off."""
-    return PulsarDialect(settings) if settings.enabled else None
+    return PulsarDialect(settings, context.workers) if settings.enabled else None
 
 
 def columns(settings: PulsarSettings) -> Sequence[str]:

@@ -17,7 +17,7 @@ import msgspec
 
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.dialect_api.http import HttpRequest, HttpResponse, HttpStream, NotStreamed
-from kiwi_gw.dialect_api.reading import AtEvent, EventReader
+from kiwi_gw.dialect_api.reading import AtEvents, EventReader
 from kiwi_gw.dialects.pulsar.errors import JSON, PulsarCode, PulsarError
 from kiwi_gw.dialects.pulsar.message_encoder import IN_ARRAY, IN_LINES, messages_wire
 from kiwi_gw.dialects.pulsar.message_ids import read_message_id
@@ -74,7 +74,7 @@ class Reading:
         return HttpStream(_answer(request, topic, start), JSON)
 
 
-def _start(asked: ReadParameters, topic: ReadableTopic) -> Start | AtEvent:
+def _start(asked: ReadParameters, topic: ReadableTopic) -> Start | AtEvents:
     """Say where to begin. Raises PulsarError."""
     partition = frozenset((topic.partition,))
     if not topic.info.replayable and (asked.from_ == "earliest" or asked.from_.isdecimal()):
@@ -95,16 +95,16 @@ def _start(asked: ReadParameters, topic: ReadableTopic) -> Start | AtEvent:
         raise PulsarError(PulsarCode.MALFORMED, f"from is a message of partition {place.partition}")
     if place.life != topic.life:
         raise PulsarError(PulsarCode.GONE, "from is a message of an earlier topic of this name")
-    return AtEvent(topic.partition, place.offset)
+    return AtEvents({topic.partition: place.offset})
 
 
 async def _answer(
-    request: HttpRequest[ReadParameters, bytes], topic: ReadableTopic, start: Start | AtEvent
+    request: HttpRequest[ReadParameters, bytes], topic: ReadableTopic, start: Start | AtEvents
 ) -> AsyncGenerator[bytes, None]:
     """Make one JSON object of what is there, or comes within the timeout."""
     asked = request.parameters
     until = time.monotonic() + asked.timeout / 1000
-    wire = messages_wire(topic.info, topic.life, topic.partition, IN_ARRAY)
+    wire = messages_wire(topic.info, topic.life, (topic.partition,), IN_ARRAY)
     try:
         async with request.rights.read(topic.info.id, wire, start) as reader:
             if request.head.method == "HEAD":
@@ -127,12 +127,12 @@ async def _answer(
 
 
 async def _lines(
-    request: HttpRequest[ReadParameters, bytes], topic: ReadableTopic, start: Start | AtEvent
+    request: HttpRequest[ReadParameters, bytes], topic: ReadableTopic, start: Start | AtEvents
 ) -> AsyncGenerator[bytes, None]:
     """Make a line of every message, as long as is wanted, and a last one that says where to go on."""
     asked = request.parameters
     until = time.monotonic() + (asked.timeout / 1000 or math.inf)
-    wire = messages_wire(topic.info, topic.life, topic.partition, IN_LINES)
+    wire = messages_wire(topic.info, topic.life, (topic.partition,), IN_LINES)
     try:
         async with request.rights.read(topic.info.id, wire, start) as reader:
             messages = _Messages(reader, asked.max_messages or _FOREVER, asked.max_bytes or _FOREVER)
@@ -161,12 +161,12 @@ class _Messages:
         """Whether nothing more comes, or is wanted."""
         return self._events <= 0 or self._bytes <= 0 or self._reader.over is not None
 
-    async def begin(self, start: Start | AtEvent) -> bytes:
+    async def begin(self, start: Start | AtEvents) -> bytes:
         """Return what is there. Raises NotStreamed if it begins with an event that was deleted."""
         found = await self.next(_FIRST_PAGE_SECONDS if self._reader.behind else 0)
-        if isinstance(start, AtEvent):
+        if isinstance(start, AtEvents):
             for run in self._reader.lost:
-                if run.get(start.partition, (-1,))[0] == start.offset:
+                if any(run.get(partition, (-1,))[0] == o for partition, o in start.offsets.items()):
                     _refuse(SubscribeRefused(RefusalCode.POSITIONS, "what was asked for is gone"))
         return found
 

@@ -23,6 +23,11 @@ class PulsarSettings(Section):
     """The tenant of topics that do not say so themselves (`pulsar.name`)."""
     namespace: _Part = "default"
     """Their namespace."""
+    group_prefix: _Part = "kiwi-gw"
+    """What the names of consumer groups begin with: `PREFIX/subscription/TENANT/NAMESPACE/TOPIC/NAME`."""
+    advertised_url: str | None = None
+    """What `base_uri` of a consumer begins with (`http://gw1.example:8000`), where clients reach this gateway
+    otherwise than as they have made it; null: as they say in `Host`."""
     broker_shape: bool = True
     """Whether Pulsar's own form of producing is served, too: `POST /topics/persistent/...`."""
     produce_timeout_ms: Annotated[Milliseconds, Field(ge=1_000)] = 10_000

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.dialect_api.http import ClientRights, RecordWriter
 from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
 from kiwi_gw.dialects.pulsar.message_ids import MessageId
-from kiwi_gw.dialects.pulsar.messages import PartitionPath, TopicPath
+from kiwi_gw.dialects.pulsar.messages import PartitionPath, SubscriptionPath, TopicPath
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings, PulsarSource
-from kiwi_gw.model import Action, SourceInfo
+from kiwi_gw.model import Action, Positions, SourceInfo
 
 _NO_TOPIC = "there is no such topic"
+
+AnyPath = TopicPath | PartitionPath | SubscriptionPath
 
 
 def topic_name(source_id: str, blocks: Mapping[str, object], settings: PulsarSettings) -> str:
@@ -55,6 +57,50 @@ class ReadableTopic:
         return str(MessageId(self.life, offset, self.partition))
 
 
+@dataclass(frozen=True, slots=True)
+class ConsumedTopic:
+    """A topic that the client may have subscriptions of. name: `tenant/namespace/topic`. partitions: with the
+    next offset of each. life: as `ClientRights.life` has it. prefix: of its groups."""
+
+    info: SourceInfo
+    name: str
+    partitions: Positions
+    life: int
+    prefix: str
+
+    def group(self, subscription: str) -> str:
+        """Return the consumer group of a subscription."""
+        return f"{self.prefix}/subscription/{self.name}/{subscription}"
+
+    def message_id(self, partition: int, offset: int) -> str:
+        """Return the id of the message there."""
+        return str(MessageId(self.life, offset, partition))
+
+
+def consumed_topic(
+    path: SubscriptionPath, rights: ClientRights, settings: PulsarSettings, actions: Sequence[Action]
+) -> ConsumedTopic:
+    """Find a topic to do these with. Raises PulsarError as `writable_topic`."""
+    info = _find(path, rights, settings)
+    for action in actions:
+        refusal = rights.refusal(action, info)
+        if refusal is None:
+            continue
+        if refusal.code == RefusalCode.INTERNAL_ERROR:
+            raise PulsarError(PulsarCode.UNAVAILABLE, "it cannot be said just now who may do that")
+        if all(rights.refusal(other, info) for other in (Action.SUBSCRIBE, Action.PUBLISH)):
+            raise PulsarError(PulsarCode.TOPIC, _NO_TOPIC)
+        raise PulsarError(PulsarCode.FORBIDDEN, f"{refusal.message}: this needs the right {action.value}")
+    if not info.keeps_commits:
+        words = "this topic keeps no cursors: its source has no committed offsets"
+        raise PulsarError(PulsarCode.METHOD, words, allow="OPTIONS")
+    partitions = rights.partitions(info.id)
+    if not partitions:
+        raise PulsarError(PulsarCode.UNAVAILABLE, "the topic is not there, or not yet")
+    name = topic_name(info.id, info.blocks, settings)
+    return ConsumedTopic(info, name, partitions, rights.life(info.id), settings.group_prefix)
+
+
 def readable_topic(path: PartitionPath, rights: ClientRights, settings: PulsarSettings) -> ReadableTopic:
     """Find a partition to read, now; in the past is another right. Raises PulsarError as `writable_topic`."""
     info = _find(path, rights, settings)
@@ -93,7 +139,7 @@ def writable_topic(
     )
 
 
-def _find(path: TopicPath | PartitionPath, rights: ClientRights, settings: PulsarSettings) -> SourceInfo:
+def _find(path: AnyPath, rights: ClientRights, settings: PulsarSettings) -> SourceInfo:
     """Find the source of a topic. Raises PulsarError."""
     name = f"{path.tenant}/{path.namespace}/{path.topic}"
     for info in rights.sources():

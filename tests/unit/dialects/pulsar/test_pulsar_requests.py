@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -12,8 +12,9 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kiwi_gw.api import GroupState
 from kiwi_gw.dialect_api.http import HttpRequest, HttpResponse
-from kiwi_gw.dialect_api.reading import AtEvent, EventReader
+from kiwi_gw.dialect_api.reading import AtEvents, EventReader, GroupReader, GroupSink, GroupTerms, WireOf
 from kiwi_gw.dialects.pulsar.broker_shape import BrokerProducing
 from kiwi_gw.dialects.pulsar.message_ids import read_message_id
 from kiwi_gw.dialects.pulsar.messages import PartitionPath, TopicPath
@@ -22,13 +23,16 @@ from kiwi_gw.dialects.pulsar.settings import PulsarSettings
 from kiwi_gw.model import (
     ANONYMOUS,
     Action,
+    AtTime,
     EventSchema,
     HeadCredential,
     Outgoing,
+    Positions,
     Published,
     Refusal,
     SourceInfo,
     Start,
+    StartAt,
     Unpublished,
     WireFormat,
 )
@@ -49,8 +53,8 @@ class Rights:
     def refusal(self, action: Action, source: SourceInfo) -> Refusal | None:
         return None
 
-    def partitions(self, source_id: str) -> Collection[int] | None:
-        return {0, 1, 2}
+    def partitions(self, source_id: str) -> Positions | None:
+        return {0: 0, 1: 0, 2: 0}
 
     def life(self, source_id: str) -> int:
         return 77
@@ -62,8 +66,23 @@ class Rights:
         return self
 
     def read(
-        self, source_id: str, wire: WireFormat, start: Start | AtEvent
+        self, source_id: str, wire: WireFormat, start: Start | AtEvents
     ) -> AbstractAsyncContextManager[EventReader]:
+        raise AssertionError("who writes reads nothing")
+
+    def view(self, source_id: str) -> object:
+        raise AssertionError("who writes reads nothing")
+
+    def join(self, source_id: str, terms: GroupTerms, wire: WireOf, sink: GroupSink) -> GroupReader:
+        raise AssertionError("who writes reads nothing")
+
+    async def places(self, source_id: str, start: StartAt | AtTime) -> Positions:
+        raise AssertionError("who writes reads nothing")
+
+    async def group_state(self, source_id: str, group: str) -> GroupState:
+        raise AssertionError("who writes reads nothing")
+
+    async def forget_group(self, source_id: str, group: str) -> None:
         raise AssertionError("who writes reads nothing")
 
     async def produce(self, records: Sequence[Outgoing], within: float) -> Sequence[Published | Unpublished]:

@@ -1,0 +1,262 @@
+"""Consumers of a subscription: made, given messages, removed.
+
+POST /topics/public/default/orders/subscription/s {"type": "shared", "start": "earliest"}
+200 {"id": "Zk3...", "base_uri": "http://gateway:8000/topics/public/default/orders/subscription/s/consumer/Zk3..."}
+GET .../subscription/s/consumer/Zk3.../messages?timeout=3000&max_messages=100
+200 {"messages": [{"messageId": "...", ..., "redeliveryCount": 0}]}
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from kiwi_gw.codes import RefusalCode
+from kiwi_gw.decoding import sentence
+from kiwi_gw.dialect_api.http import HttpRequest, HttpResponse, HttpStream, NotStreamed
+from kiwi_gw.dialects.pulsar.dispatcher import Dispatcher, Message, SubscriptionType
+from kiwi_gw.dialects.pulsar.errors import JSON, PulsarCode, PulsarError
+from kiwi_gw.dialects.pulsar.message_encoder import IN_ARRAY, messages_wire, redelivered
+from kiwi_gw.dialects.pulsar.messages import ConsumerPath, FetchParameters, NewConsumer, SubscriptionPath
+from kiwi_gw.dialects.pulsar.reading import PIECE_BYTES
+from kiwi_gw.dialects.pulsar.settings import PulsarSettings
+from kiwi_gw.dialects.pulsar.subscriptions import (
+    MOST_CONSUMERS,
+    ConsumerInfo,
+    Subscription,
+    SubscriptionLoad,
+    ack_seconds,
+    terms,
+)
+from kiwi_gw.dialects.pulsar.topics import ConsumedTopic, consumed_topic
+from kiwi_gw.errors import SubscribeRefused
+from kiwi_gw.model import Action, Identity, StartAt
+
+_JOIN_SECONDS: Final = 20.0
+_GONE: Final = HttpResponse(204)
+_ONE_WORKER: Final = PulsarError(
+    PulsarCode.METHOD,
+    "a gateway of several workers has no subscriptions yet: server.workers",
+    allow="OPTIONS",
+)
+_NOT_UNSEEN: Final = PulsarError(
+    PulsarCode.METHOD, "messages are taken by GET: HEAD would take them unseen", allow="GET, OPTIONS"
+)
+_CODES: Final = {RefusalCode.GROUP_IN_USE: PulsarCode.IN_USE, RefusalCode.GROUP: PulsarCode.METHOD}
+
+
+@dataclass(frozen=True, slots=True)
+class Consuming:
+    """Answer requests about consumers. workers: processes that serve the port; a consumer is one's."""
+
+    settings: PulsarSettings
+    workers: int = 1
+    load: SubscriptionLoad = field(default_factory=SubscriptionLoad)
+
+    async def create(self, request: HttpRequest[SubscriptionPath, bytes]) -> Any:
+        """Make a consumer of a subscription, and the subscription with it if there is none."""
+        try:
+            actions = (Action.SUBSCRIBE, Action.REPLAY, Action.COMMIT)
+            topic = consumed_topic(request.parameters, request.rights, self.settings, actions)
+            if self.workers > 1:
+                return _ONE_WORKER.response
+            return await self._create(request, topic, _wanted(request.body))
+        except PulsarError as error:
+            return error.response
+
+    def fetch(self, request: HttpRequest[FetchParameters, bytes]) -> HttpResponse | HttpStream:
+        """Give a consumer messages, which are its own until they are acknowledged or come back."""
+        if request.head.method == "HEAD":
+            return _NOT_UNSEEN.response
+        try:
+            actions = (Action.SUBSCRIBE, Action.REPLAY)
+            topic = consumed_topic(request.parameters, request.rights, self.settings, actions)
+            subscription = self._own(request, topic)
+        except PulsarError as error:
+            return error.response
+        return HttpStream(_messages(request.parameters, subscription), JSON)
+
+    def remove(self, request: HttpRequest[ConsumerPath, bytes]) -> HttpResponse:
+        """Remove a consumer; what it has not acknowledged comes back at once."""
+        try:
+            topic = consumed_topic(request.parameters, request.rights, self.settings, (Action.SUBSCRIBE,))
+            self._own(request, topic).remove(request.parameters.consumer)
+        except PulsarError as error:
+            return error.response
+        return _GONE
+
+    # --- inside ----------------------------------------------------------------------------
+
+    async def _create(
+        self, request: HttpRequest[SubscriptionPath, bytes], topic: ConsumedTopic, wanted: NewConsumer
+    ) -> dict[str, str]:
+        name = request.parameters.subscription
+        found = self.load.find(topic, name)
+        if wanted.id is not None:
+            _checked(found, wanted.id, request.identity)
+            return self._said(request, wanted.id)
+        kind = SubscriptionType(wanted.type or (found.kind.value if found is not None else "shared"))
+        subscription = found or self._begin(request, topic, kind, wanted)
+        try:
+            await subscription.reader.wait_ready(_JOIN_SECONDS)
+        except SubscribeRefused as refused:
+            subscription.reader.close()
+            raise PulsarError(_CODES.get(refused.code, PulsarCode.UNAVAILABLE), str(refused)) from None  # type: ignore[call-overload]
+        _check_welcome(request, subscription, kind, wanted)
+        consumer = secrets.token_urlsafe(16)
+        info = ConsumerInfo(wanted.name or consumer, request.identity, time.monotonic())
+        subscription.add(consumer, info, ack_seconds(wanted.ackTimeoutMs))
+        return self._said(request, consumer)
+
+    def _begin(
+        self,
+        request: HttpRequest[SubscriptionPath, bytes],
+        topic: ConsumedTopic,
+        kind: SubscriptionType,
+        wanted: NewConsumer,
+    ) -> Subscription:
+        """Have this process be a member of the subscription's group."""
+        if self.load.full:
+            raise PulsarError(PulsarCode.LIMIT, "this gateway has as many subscriptions as it may")
+        name, rights = request.parameters.subscription, request.rights
+        made = Subscription(topic, name, Dispatcher(kind), self.load, rights.view(topic.info.id))
+
+        def wire(partitions: Any) -> Any:
+            return messages_wire(topic.info, topic.life, partitions, IN_ARRAY, counted=True)
+
+        start = StartAt.EARLIEST if wanted.start == "earliest" else StartAt.LATEST
+        try:
+            made.reader = rights.join(topic.info.id, terms(topic, name, kind, start), wire, made)
+        except SubscribeRefused as refused:
+            raise PulsarError(PulsarCode.UNAVAILABLE, str(refused)) from None
+        self.load.add(made)
+        return made
+
+    def _said(self, request: HttpRequest[SubscriptionPath, bytes], consumer: str) -> dict[str, str]:
+        head = request.head
+        scheme = "https" if head.secure else "http"
+        base = self.settings.advertised_url or f"{scheme}://{head.header('host') or 'localhost'}"
+        return {"id": consumer, "base_uri": f"{base.rstrip('/')}{head.path}/consumer/{consumer}"}
+
+    def _own(
+        self,
+        request: HttpRequest[ConsumerPath, bytes] | HttpRequest[FetchParameters, bytes],
+        topic: ConsumedTopic,
+    ) -> Subscription:
+        """Find the subscription of a consumer that is the client's. Raises PulsarError."""
+        subscription = self.load.find(topic, request.parameters.subscription)
+        found = _checked(subscription, request.parameters.consumer, request.identity)
+        if request.rights.view(topic.info.id) != found.view:
+            raise PulsarError(PulsarCode.IN_USE, "what this client may see has changed: make a consumer anew")
+        return found
+
+
+def _checked(subscription: Subscription | None, consumer: str, identity: Identity) -> Subscription:
+    """Return the subscription if the consumer is this client's. Raises PulsarError."""
+    info = None if subscription is None else subscription.infos.get(consumer)
+    if subscription is None or info is None or not _is_same(info.identity, identity):
+        raise PulsarError(PulsarCode.CONSUMER, "there is no such consumer here; make one anew")
+    info.used_at = time.monotonic()
+    return subscription
+
+
+def _is_same(one: Identity, other: Identity) -> bool:
+    return (one.name, one.anonymous) == (other.name, other.anonymous)
+
+
+def _check_welcome(
+    request: HttpRequest[SubscriptionPath, bytes],
+    subscription: Subscription,
+    kind: SubscriptionType,
+    wanted: NewConsumer,
+) -> None:
+    """Raise PulsarError if there cannot be this consumer."""
+    if subscription.kind is not kind:
+        words = f"the subscription is {subscription.kind.value}, not {kind.value}"
+        raise PulsarError(PulsarCode.IN_USE, words)
+    if subscription.view != request.rights.view(subscription.topic.info.id):
+        raise PulsarError(PulsarCode.IN_USE, "the subscription is one of clients who see other messages")
+    if kind is SubscriptionType.EXCLUSIVE and (subscription.infos or subscription.members > 1):
+        if not subscription.infos:
+            subscription.reader.close()
+        raise PulsarError(PulsarCode.IN_USE, "the subscription is exclusive, and has a consumer")
+    if wanted.name is not None and any(info.name == wanted.name for info in subscription.infos.values()):
+        raise PulsarError(PulsarCode.CONSUMER_EXISTS, "the subscription has a consumer of that name")
+    if len(subscription.infos) >= MOST_CONSUMERS:
+        raise PulsarError(PulsarCode.LIMIT, f"a subscription has {MOST_CONSUMERS:,} consumers at most here")
+
+
+def _wanted(body: bytes) -> NewConsumer:
+    """Read what is wanted. Raises PulsarError."""
+    try:
+        return msgspec.json.decode(body or b"{}", type=NewConsumer)
+    except msgspec.ValidationError as error:
+        raise PulsarError(PulsarCode.MALFORMED, sentence(error, NewConsumer)) from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise PulsarError(PulsarCode.MALFORMED, "the body is not JSON") from None
+
+
+async def _messages(asked: FetchParameters, subscription: Subscription) -> AsyncGenerator[bytes, None]:
+    """Give messages, and have them come back if the answer is not taken whole."""
+    until = time.monotonic() + asked.timeout / 1000
+    left, left_bytes = asked.max_messages or 100, asked.max_bytes or 1 << 20
+    given: list[Message] = []
+    with _busy(asked.consumer, subscription, given) as done:
+        piece, separator = b'{"messages":[', b""
+        while left > 0 and left_bytes > 0:
+            most = min(left_bytes, PIECE_BYTES)
+            found = await _next(asked.consumer, subscription, left, most, 0 if given else until)
+            if not found:
+                break
+            given += found
+            payloads = [redelivered(message.payload, message.deliveries - 1) for message in found]
+            yield b"".join((piece, separator, b",".join(payloads)))
+            piece, separator = b"", b","
+            left -= len(found)
+            left_bytes -= sum(map(len, payloads))
+        yield piece + b"]}\n"
+        done()
+
+
+async def _next(
+    consumer: str, subscription: Subscription, most: int, most_bytes: int, until: float
+) -> list[Message]:
+    """Take messages that wait; wait for some until then."""
+    dispatcher, reader = subscription.dispatcher, subscription.reader
+    while consumer in dispatcher.consumers:
+        now = time.monotonic()
+        dispatcher.expire(now)
+        found = list(dispatcher.fetch(consumer, most, most_bytes, now))
+        if found or now >= until:
+            return found
+        await reader.wait(min(until, dispatcher.due) - now)
+    if not until:
+        return []
+    raise NotStreamed(PulsarError(PulsarCode.CONSUMER, "the consumer is gone; make one anew").response)
+
+
+@contextmanager
+def _busy(consumer: str, subscription: Subscription, given: list[Message]) -> Iterator[Callable[[], None]]:
+    """Have a consumer not be idle. What is yielded says that everything that was given has arrived."""
+    info = subscription.infos[consumer]
+    info.busy += 1
+    arrived = False
+
+    def done() -> None:
+        nonlocal arrived
+        arrived = True
+
+    try:
+        yield done
+    finally:
+        info.busy -= 1
+        info.used_at = time.monotonic()
+        if not arrived and given:
+            subscription.dispatcher.give_back(consumer, given)
+            subscription.reader.look()

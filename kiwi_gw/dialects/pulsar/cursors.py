@@ -1,0 +1,238 @@
+"""The cursor of a subscription: seen, acknowledged, reset; and the subscription forgotten.
+
+POST .../subscription/s/cursor {"type": "individual", "messageIds": ["CLy14rPFxgQQABgA"]}
+200 {"cursor": {"type": "shared", "consumers": [{"id": "...", "name": "...", "pending": 3}],
+  "partitions": {"0": {"position": "...", "acknowledged": [], "pending": 3, "lag": 12}}}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from kiwi_gw.codes import RefusalCode
+from kiwi_gw.decoding import sentence
+from kiwi_gw.dialect_api.http import HttpRequest, HttpResponse
+from kiwi_gw.dialects.pulsar.dispatcher import Acknowledged, Place
+from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
+from kiwi_gw.dialects.pulsar.message_ids import MessageId, read_message_id
+from kiwi_gw.dialects.pulsar.messages import (
+    ConsumerSeen,
+    CursorAnswer,
+    CursorRequest,
+    CursorSeen,
+    ForgetParameters,
+    PartitionSeen,
+    SubscriptionPath,
+)
+from kiwi_gw.dialects.pulsar.partition_cursor import PartitionCursor
+from kiwi_gw.dialects.pulsar.settings import PulsarSettings
+from kiwi_gw.dialects.pulsar.subscriptions import Subscription, SubscriptionLoad
+from kiwi_gw.dialects.pulsar.topics import ConsumedTopic, consumed_topic
+from kiwi_gw.errors import CommitRefused
+from kiwi_gw.model import Action, AtTime, Positions, StartAt
+
+_ELSEWHERE: Final = "this gateway has no consumers of the subscription: ask the one that has made yours"
+_MOVED: Final = "the partitions of some messages are another gateway's now: they come again there"
+_NO_SUBSCRIPTION: Final = "there is no such subscription"
+_HAS_CONSUMERS: Final = "the subscription has consumers; force=true ends it"
+_GONE: Final = HttpResponse(204)
+
+Request = HttpRequest[SubscriptionPath, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Cursors:
+    """Answer requests about cursors."""
+
+    settings: PulsarSettings
+    load: SubscriptionLoad
+
+    async def see(self, request: Request) -> CursorAnswer | HttpResponse:
+        """Say how far a subscription is, and who its consumers here are."""
+        return await self._answer(request, (Action.SUBSCRIBE,), self._see)
+
+    async def change(self, request: Request) -> CursorAnswer | HttpResponse:
+        """Acknowledge messages, have them come back, or go on from elsewhere."""
+        return await self._answer(request, (Action.SUBSCRIBE, Action.COMMIT), self._change)
+
+    async def forget(self, request: HttpRequest[ForgetParameters, bytes]) -> HttpResponse:
+        """Forget a subscription; one with consumers only by force."""
+        try:
+            topic = consumed_topic(request.parameters, request.rights, self.settings, (Action.COMMIT,))
+            await self._forget(request, topic)
+        except PulsarError as error:
+            return error.response
+        except CommitRefused as refused:
+            return _refusal(refused).response
+        return _GONE
+
+    # --- inside ----------------------------------------------------------------------------
+
+    async def _forget(self, request: HttpRequest[ForgetParameters, bytes], topic: ConsumedTopic) -> None:
+        asked = request.parameters
+        found, group = self.load.find(topic, asked.subscription), topic.group(asked.subscription)
+        state = await request.rights.group_state(topic.info.id, group)
+        if not state.members and not state.committed:
+            raise PulsarError(PulsarCode.SUBSCRIPTION, _NO_SUBSCRIPTION)
+        if found is not None and found.infos and not asked.force:
+            raise PulsarError(PulsarCode.HAS_CONSUMERS, _HAS_CONSUMERS)
+        if found is not None:
+            found.reader.close()
+            await found.reader.wait_left()
+        await request.rights.forget_group(topic.info.id, group)
+
+    async def _answer(
+        self, request: Request, actions: Sequence[Action], do: Callable[[Request, ConsumedTopic], Any]
+    ) -> CursorAnswer | HttpResponse:
+        try:
+            topic = consumed_topic(request.parameters, request.rights, self.settings, actions)
+            answer: CursorAnswer = await do(request, topic)
+        except PulsarError as error:
+            return error.response
+        except CommitRefused as refused:
+            return _refusal(refused).response
+        return answer
+
+    async def _see(self, request: Request, topic: ConsumedTopic) -> CursorAnswer:
+        name, ends = request.parameters.subscription, topic.partitions
+        found = self.load.find(topic, name)
+        state = await request.rights.group_state(topic.info.id, topic.group(name))
+        if found is None and not state.members and not state.committed:
+            raise PulsarError(PulsarCode.SUBSCRIPTION, _NO_SUBSCRIPTION)
+        cursors = {p: PartitionCursor(*place) for p, place in state.committed.items() if p in ends}
+        pending: dict[int, int] = {}
+        if found is not None:
+            cursors |= found.dispatcher.cursors
+            pending = {p: found.dispatcher.pending_of(p) for p in found.dispatcher.cursors}
+        partitions = {
+            f"{p}": PartitionSeen(
+                topic.message_id(p, cursor.position),
+                [(topic.message_id(p, first), topic.message_id(p, last)) for first, last in cursor.ranges],
+                pending.get(p, 0),
+                max(ends[p] - cursor.position - sum(last - first + 1 for first, last in cursor.ranges), 0),
+            )
+            for p, cursor in sorted(cursors.items())
+        }
+        kind = None if found is None else found.kind.value
+        return CursorAnswer(CursorSeen(kind, _consumers(found), partitions))
+
+    async def _change(self, request: Request, topic: ConsumedTopic) -> CursorAnswer:
+        asked = _asked(request.body)
+        found = self.load.find(topic, request.parameters.subscription)
+        if found is None:
+            group = topic.group(request.parameters.subscription)
+            state = await request.rights.group_state(topic.info.id, group)
+            if not state.members and not state.committed:
+                raise PulsarError(PulsarCode.SUBSCRIPTION, _NO_SUBSCRIPTION)
+            raise PulsarError(PulsarCode.MOVED, _ELSEWHERE)
+        places = [_place(text, topic) for text in asked.messageIds]
+        if asked.type == "negative":
+            found.dispatcher.negative(places)
+            found.reader.look()
+        elif asked.type == "reset":
+            await self._reset(request, topic, found, asked)
+        else:
+            await _acknowledge(found, asked, places)
+        return await self._see(request, topic)
+
+    async def _reset(
+        self, request: Request, topic: ConsumedTopic, found: Subscription, asked: CursorRequest
+    ) -> None:
+        """Go on from elsewhere in all partitions that are this gateway's; what is pending is dropped."""
+        positions = await _reset_to(request, topic, asked.to)
+        dispatcher = found.dispatcher
+        moved = sorted(positions.keys() - dispatcher.cursors.keys())
+        there = [partition for partition in positions if partition in dispatcher.cursors]
+        for partition in there:
+            dispatcher.assign(partition, positions[partition])
+        found.reader.rewind()
+        await found.reader.commit(there)
+        if moved:
+            words = "some partitions are another gateway's: ask that one, too"
+            raise PulsarError(PulsarCode.MOVED, words, {"partitions": moved})
+
+
+async def _acknowledge(found: Subscription, asked: CursorRequest, places: Sequence[Place]) -> None:
+    """Acknowledge messages. Raises PulsarError, CommitRefused."""
+    dispatcher = found.dispatcher
+    if asked.type == "cumulative" and dispatcher.kind.shares:
+        words = f"a subscription that is {dispatcher.kind.value} takes no cumulative acknowledgement"
+        raise PulsarError(PulsarCode.NOT_IN_KAFKA, words)
+    acknowledge = dispatcher.acknowledge_up_to if asked.type == "cumulative" else dispatcher.acknowledge
+    done: Acknowledged = acknowledge(places)
+    found.reader.look()  # there is room again
+    moved = {place for place in places if place in set(done.moved)}
+    if partitions := done.changed | {p for p, _ in places if p in found.uncommitted}:
+        try:
+            await found.reader.commit(partitions)
+        except CommitRefused as refused:
+            if refused.code != RefusalCode.MOVED:
+                found.uncommitted.update(partitions)
+                raise
+            moved |= {place for place in places if place[0] in partitions}
+    if moved:
+        ids = dict(zip(places, asked.messageIds, strict=True))
+        taken = [text for place, text in ids.items() if place not in moved]
+        more = {"acknowledged": taken, "moved": [ids[place] for place in places if place in moved]}
+        raise PulsarError(PulsarCode.MOVED, _MOVED, more)
+    if done.unread:
+        words = f"{len(done.unread)} of the messages were not delivered yet; the others are acknowledged"
+        raise PulsarError(PulsarCode.MALFORMED, words)
+
+
+async def _reset_to(request: Request, topic: ConsumedTopic, to: object) -> Positions:
+    """Say where to go on, by partition. Raises PulsarError, CommitRefused."""
+    rights, source_id = request.rights, topic.info.id
+    if to in ("earliest", "latest"):
+        return await rights.places(source_id, StartAt(to))
+    if isinstance(to, int):
+        return await rights.places(source_id, AtTime(to))
+    if isinstance(to, list) and to:
+        return dict(_place(text, topic) for text in to)
+    words = "to must be earliest, latest, milliseconds since 1970 or an array of ids of messages"
+    raise PulsarError(PulsarCode.MALFORMED, words)
+
+
+def _consumers(found: Subscription | None) -> list[ConsumerSeen]:
+    if found is None:
+        return []
+    consumers = found.dispatcher.consumers
+    return [ConsumerSeen(key, info.name, len(consumers[key].pending)) for key, info in found.infos.items()]
+
+
+def _place(text: str, topic: ConsumedTopic) -> Place:
+    """Read an id of a message of this topic. Raises PulsarError."""
+    try:
+        place: MessageId = read_message_id(text)
+    except ValueError:
+        raise PulsarError(PulsarCode.MALFORMED, "a messageId is none") from None
+    if place.life != topic.life:
+        raise PulsarError(PulsarCode.GONE, "a message is of an earlier topic of this name")
+    if place.partition not in topic.partitions:
+        raise PulsarError(PulsarCode.MALFORMED, f"there is no partition {place.partition}")
+    return place.partition, place.offset
+
+
+def _asked(body: bytes) -> CursorRequest:
+    try:
+        return msgspec.json.decode(body, type=CursorRequest)
+    except msgspec.ValidationError as error:
+        raise PulsarError(PulsarCode.MALFORMED, sentence(error, CursorRequest)) from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise PulsarError(PulsarCode.MALFORMED, "the body is not JSON") from None
+
+
+_REFUSALS: Final[Mapping[str, PulsarCode]] = {
+    RefusalCode.MOVED: PulsarCode.MOVED,
+    RefusalCode.GROUP_IN_USE: PulsarCode.HAS_CONSUMERS,
+    RefusalCode.GROUP: PulsarCode.SUBSCRIPTION,
+    RefusalCode.ORIGIN_DENIED: PulsarCode.FORBIDDEN,
+}
+
+
+def _refusal(refused: CommitRefused) -> PulsarError:
+    return PulsarError(_REFUSALS.get(refused.code, PulsarCode.UNAVAILABLE), str(refused))

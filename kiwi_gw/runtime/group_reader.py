@@ -1,0 +1,247 @@
+"""Being a member of a group for clients of plain requests, and reading what it is given.
+
+One task is the member; what it has is read by a reader of the core, as plain requests read, which is opened
+anew when the partitions change. Who reads is the client that the member was made for: if that may read no
+more, it is over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+import structlog
+import trio
+
+from kiwi_gw.api import CommitRefused, GroupMember, Groups, History
+from kiwi_gw.codes import RefusalCode
+from kiwi_gw.dialect_api.reading import AtEvents, GroupSink, GroupTerms, ReadingOver, WireOf
+from kiwi_gw.errors import SubscribeRefused
+from kiwi_gw.model import Identity, OverflowPolicy, Positions, StartAt
+from kiwi_gw.runtime.plugin_faults import FaultBarrier, words
+from kiwi_gw.runtime.request_reader import ReaderContext, RequestReader, Turn
+from kiwi_gw.wakeup import Wakeup
+
+log = structlog.get_logger(__name__)
+
+_PIECE_BYTES: Final = 256 * 1024
+_LOOK_SECONDS: Final = 1.0
+_AGAIN_SECONDS: Final = 1.0
+_FOREVER: Final = 3_600.0
+_LATE: Final = "the group could not be joined in time; try again"
+
+
+class GroupContext(ReaderContext, Protocol):
+    """What is needed of the gateway."""
+
+    def running_source(self, source_id: str) -> object:
+        """Return the source as it runs now; None: it does not."""
+
+    def spawn(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Run this in the gateway's nursery."""
+
+
+@dataclass(slots=True)
+class _Committing:
+    """What is to be committed together. done: set when it is, or is not."""
+
+    partitions: set[int] = field(default_factory=set)
+    done: trio.Event = field(default_factory=trio.Event)
+    refused: CommitRefused | None = None
+
+
+class SourceGroupReader:
+    """Implement `kiwi_gw.dialect_api.GroupReader`."""
+
+    def __init__(
+        self,
+        context: GroupContext,
+        identity: Identity,
+        place: tuple[str, str],
+        rights: Turn,
+        source_id: str,
+        terms: GroupTerms,
+        wire: WireOf,
+        sink: GroupSink,
+    ) -> None:
+        """Begin. identity: who reads. place: the protocol, and where its client is. Raises
+        SubscribeRefused."""
+        self._context, self._place, self._rights = context, place, rights
+        self._identity = replace(identity, expires_at=None, issued_token=None)
+        self._source_id, self._terms, self._wire, self._sink = source_id, terms, wire, sink
+        source = context.running_source(source_id)
+        if not isinstance(source, Groups) or not isinstance(source, History):
+            if source is None:
+                raise SubscribeRefused(RefusalCode.UNAVAILABLE, "the source does not run just now; try again")
+            raise SubscribeRefused(RefusalCode.GROUP, "this source keeps no groups")
+        self._source = source
+        self._history: History = source
+        self._member: GroupMember | None = None
+        self._over: ReadingOver | None = None
+        self._left = False
+        self._news = trio.Event()
+        self._changed = Wakeup()
+        self._scope = trio.CancelScope()
+        self._reading = trio.CancelScope()
+        self._next: _Committing | None = None
+        self._writing = False
+        context.spawn(self._run)
+
+    # --- for who uses it -------------------------------------------------------------------
+
+    async def wait_ready(self, within: float) -> None:
+        with trio.move_on_after(within) as scope:
+            while self._member is None and self._over is None:
+                await self._news.wait()
+        if self._over is not None:
+            raise SubscribeRefused(self._over.code, self._over.message)
+        if scope.cancelled_caught:
+            raise SubscribeRefused(RefusalCode.UNAVAILABLE, _LATE)
+
+    async def wait(self, within: float) -> None:
+        with trio.move_on_after(within):
+            await self._news.wait()
+
+    def look(self) -> None:
+        self._changed.set()
+        self._tell()
+
+    def rewind(self) -> None:
+        self._reading.cancel()
+        self.look()
+
+    def close(self) -> None:
+        self._scope.cancel()
+
+    async def wait_left(self) -> None:
+        while self._over is None or not self._left:
+            await self._news.wait()
+
+    async def commit(self, partitions: Collection[int]) -> None:
+        mine = self._next = self._next or _Committing()
+        mine.partitions.update(partitions)
+        if not self._writing:
+            self._writing = True
+            self._context.spawn(self._write)
+        await mine.done.wait()
+        if mine.refused is not None:
+            raise CommitRefused(mine.refused.code, str(mine.refused), retry=mine.refused.retry)
+
+    # --- inside ----------------------------------------------------------------------------
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = trio.Event()
+
+    async def _write(self) -> None:
+        """Commit, and what came meanwhile, until there is nothing more."""
+        try:
+            while (committing := self._next) is not None:
+                self._next = None
+                await self._commit(committing)
+                committing.done.set()
+        finally:
+            self._writing = False
+
+    async def _commit(self, committing: _Committing) -> None:
+        moved = CommitRefused(RefusalCode.MOVED, "the partition is another member's now")
+        if self._member is None or self._over is not None:
+            committing.refused = moved
+            return
+        with FaultBarrier() as barrier:
+            await self._member.commit(self._sink.commits(committing.partitions))
+        if isinstance(barrier.error, CommitRefused):
+            committing.refused = barrier.error
+        elif barrier.error is not None:
+            log.error("a source failed to commit", source=self._source_id, exc_info=barrier.error)
+            unknown = "not known whether it was committed"
+            committing.refused = CommitRefused(RefusalCode.UNAVAILABLE, unknown, retry=True)
+
+    async def _run(self) -> None:
+        over = ReadingOver(RefusalCode.CANCELLED, "the member has left the group")
+        try:
+            with self._scope, FaultBarrier() as barrier:
+                terms = self._terms
+                joined = self._source.join(terms.group, terms.kind, terms.sharing, self._begin)
+                async with joined as member, trio.open_nursery() as nursery:
+                    nursery.start_soon(self._keep_reading, nursery.cancel_scope)
+                    nursery.start_soon(self._keep_looking, nursery.cancel_scope)
+                    while True:
+                        news = await member.next_assignment()
+                        self._sink.assigned(news.given, news.kept, news.members)
+                        self._member = member
+                        self.rewind()
+            if isinstance(barrier.error, CommitRefused):
+                over = ReadingOver(barrier.error.code, str(barrier.error))
+            elif barrier.error is not None:
+                log.error("a group reader failed", source=self._source_id, exc_info=barrier.error)
+                over = ReadingOver(RefusalCode.INTERNAL_ERROR, words(barrier.error))
+        finally:
+            self._over, self._left = self._over or over, True
+            self._sink.over(self._over)
+            self._tell()
+
+    async def _begin(self) -> Positions:
+        """Say where a group begins that has committed nothing."""
+        there = await self._history.offset_range()
+        return there.first if self._terms.start is StartAt.EARLIEST else there.end
+
+    async def _keep_looking(self, scope: trio.CancelScope) -> None:
+        """Have the sink do what is due, and end when it says so, or the source has become another."""
+        while True:
+            await trio.sleep(_LOOK_SECONDS)
+            if self._context.running_source(self._source_id) is not self._source:
+                self._over = ReadingOver(RefusalCode.UNAVAILABLE, "the source has begun anew; try again")
+            elif self._sink.look(time.monotonic()):
+                if partitions := self._sink.uncommitted:
+                    with suppress(CommitRefused):  # it is tried again, or another's
+                        await self.commit(partitions)
+                continue
+            scope.cancel()
+            return
+
+    async def _keep_reading(self, scope: trio.CancelScope) -> None:
+        """Read what the member has, from where the sink says, as long as nothing changes that."""
+        while True:
+            with trio.CancelScope() as self._reading:
+                over = None
+                if offsets := self._sink.offsets:
+                    over = await self._read(offsets)
+                else:
+                    await self._changed.wait()
+            if over is not None:
+                self._over = over
+                scope.cancel()
+                return
+
+    async def _read(self, offsets: Positions) -> ReadingOver | None:
+        """Read these partitions. Returns why it is over; None: it is to be tried again."""
+        hub = self._context.hub(self._source_id)
+        ends = {} if hub is None else hub.positions
+        start = AtEvents({p: min(o, ends.get(p, o)) for p, o in offsets.items()}, skip_missing=True)
+        identity, place, source_id = self._identity, self._place, self._source_id
+        wire = self._wire(offsets.keys())
+        reader = RequestReader(self._context, identity, place, self._rights, source_id, wire, start)
+        reader.overflow = OverflowPolicy.REPLAY
+        try:
+            async with reader:
+                while reader.over is None:
+                    events, size = self._sink.room
+                    if events <= 0 or size <= 0:
+                        await self._changed.wait()
+                        continue
+                    runs = await reader.next(events, min(size, _PIECE_BYTES), _FOREVER)
+                    reader.lost.clear()
+                    there = {p: o for p, o in reader.positions.items() if p in offsets}
+                    self._sink.read(runs, there)
+                    self._tell()
+                return reader.over
+        except SubscribeRefused as refused:
+            if refused.code in (RefusalCode.POSITIONS, RefusalCode.FAILED, RefusalCode.UNAVAILABLE):
+                log.warning("a group cannot be read; it is tried again", source=source_id, why=str(refused))
+                await trio.sleep(_AGAIN_SECONDS)
+                return None
+            return ReadingOver(refused.code, str(refused))
