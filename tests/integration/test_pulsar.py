@@ -10,8 +10,8 @@ import json
 import os
 import struct
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -190,6 +190,23 @@ async def test_keys_land_where_the_java_producer_puts_them(
 
 def java_partitions(bootstrap: str, topic: str, keys: Sequence[str], jars: Sequence[Path]) -> list[int]:
     """Where Kafka's own Java producer writes records with these keys."""
+    with java_gateway(jars) as java:
+        settings = java.jvm.java.util.Properties()
+        text = "org.apache.kafka.common.serialization.StringSerializer"
+        settings.setProperty("bootstrap.servers", bootstrap)
+        settings.setProperty("key.serializer", text)
+        settings.setProperty("value.serializer", text)
+        kafka = java.jvm.org.apache.kafka.clients.producer
+        producer = kafka.KafkaProducer(settings)
+        sent = [producer.send(kafka.ProducerRecord(topic, key, "v")) for key in keys]
+        found = [each.get().partition() for each in sent]
+        producer.close()
+        return found
+
+
+@contextmanager
+def java_gateway(jars: Sequence[Path]) -> Iterator[JavaGateway]:
+    """A JVM with these jars, and a way to call what is in them."""
     (py4j_jar,) = (Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar")
     port = launch_gateway(
         jarpath=str(py4j_jar),
@@ -199,20 +216,7 @@ def java_partitions(bootstrap: str, topic: str, keys: Sequence[str], jars: Seque
     )
     java = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
     try:
-        settings = java.jvm.java.util.Properties()
-        text = "org.apache.kafka.common.serialization.StringSerializer"
-        for key, value in (
-            ("bootstrap.servers", bootstrap),
-            ("key.serializer", text),
-            ("value.serializer", text),
-        ):
-            settings.setProperty(key, value)
-        kafka = java.jvm.org.apache.kafka.clients.producer
-        producer = kafka.KafkaProducer(settings)
-        sent = [producer.send(kafka.ProducerRecord(topic, key, "v")) for key in keys]
-        found = [each.get().partition() for each in sent]
-        producer.close()
-        return found
+        yield java
     finally:
         java.shutdown()
 

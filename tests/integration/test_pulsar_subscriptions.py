@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -15,8 +17,10 @@ import pytest
 import trio
 
 from kiwi_demo.broker import Broker
+from kiwi_demo.jars import fetch_broker
+from kiwi_gw.dialects.pulsar.message_ids import MessageId
 from tests.integration.gateway import GatewayProcess, gateway
-from tests.integration.test_pulsar import NewTopic, config, folder_of
+from tests.integration.test_pulsar import NewTopic, config, folder_of, java_gateway
 from tests.topics import Record, Topics
 
 pytestmark = pytest.mark.integration
@@ -41,10 +45,10 @@ class Caller:
 
         return await trio.to_thread.run_sync(call)
 
-    async def consumer(self, name: str = "s", **wanted: object) -> str:
-        status, answer = await self.ask("POST", name, {"start": "earliest", **wanted})
+    async def consumer(self, to: str = "s", **wanted: object) -> str:
+        status, answer = await self.ask("POST", to, {"start": "earliest", **wanted})
         assert status == 200, answer
-        assert answer["base_uri"].endswith(f"/subscription/{name}/consumer/{answer['id']}")
+        assert answer["base_uri"].endswith(f"/subscription/{to}/consumer/{answer['id']}")
         return answer["id"]  # type: ignore[no-any-return]
 
     async def fetch(self, consumer: str, name: str = "s", **query: object) -> Sequence[Any]:
@@ -109,7 +113,7 @@ async def test_a_subscription_from_its_beginning_to_its_end(
     with trio.fail_after(60):
         async with gateways(tmp_path, open_to_all(broker, name)) as ((_, connect),):
             client = connect()
-            one, two = await client.consumer(name="s"), await client.consumer(name="s")
+            one, two = await client.consumer(), await client.consumer()
             first = await client.fetch(one, max_messages=4)
             assert values(first) == [0, 1, 2, 3]
             assert {message["redeliveryCount"] for message in first} == {0}
@@ -164,3 +168,195 @@ async def test_what_a_gateway_that_is_killed_had_comes_at_the_other(
             assert sorted([*values(found), *values(done)]) == list(range(40))
             assert (await survivor.acknowledge(found))[0] == 200
             assert await survivor.fetch(two, timeout=0) == []
+
+
+async def test_an_answer_that_is_not_taken_comes_again_at_once(
+    broker: Broker, topics: Topics, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    name = await topics.create(new_topic(), 1)
+    await topics.fill(name, 5_000, 1, size=2_000)
+    with trio.fail_after(60):
+        async with gateways(tmp_path, open_to_all(broker, name)) as ((running, connect),):
+            client = connect()
+            one = await client.consumer(ackTimeoutMs=0)
+            host, port = running.address.split(":")
+            path = f"/topics/public/default/{name}/subscription/s/consumer/{one}/messages"
+            stream = await trio.open_tcp_stream(host, int(port))
+            query = "max_messages=10000&max_bytes=16777216&timeout=20000"
+            await stream.send_all(f"GET {path}?{query} HTTP/1.1\r\nHost: {running.address}\r\n\r\n".encode())
+            await stream.receive_some(1_000)
+            await stream.aclose()
+            while (await client.ask("GET", "s/cursor"))[1]["cursor"]["consumers"][0]["pending"]:
+                pass
+            found = await client.fetch(one, max_messages=10)
+            assert [message["redeliveryCount"] for message in found] == [1] * 10
+            assert found[0]["value"].startswith("000000000000")
+
+
+async def test_one_that_waits_and_leaves_takes_nothing(
+    broker: Broker, topics: Topics, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    name = await topics.create(new_topic(), 1)
+    with trio.fail_after(60):
+        async with gateways(tmp_path, open_to_all(broker, name)) as ((running, connect),):
+            client = connect()
+            one, two = await client.consumer(), await client.consumer()
+            host, port = running.address.split(":")
+            path = f"/topics/public/default/{name}/subscription/s/consumer/{one}/messages?timeout=60000"
+            stream = await trio.open_tcp_stream(host, int(port))
+            await stream.send_all(f"GET {path} HTTP/1.1\r\nHost: {running.address}\r\n\r\n".encode())
+            await stream.aclose()
+            await topics.produce(name, [Record(b"1")])
+            assert values(await client.fetch(two, timeout=20_000)) == [1]
+
+
+async def test_who_stands_still_for_long_is_told_that_its_messages_have_moved(
+    broker: Broker, topics: Topics, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """A gateway that was stopped: none of its later commits passes."""
+    name = await topics.create(new_topic(), 2)
+    await topics.produce(name, [Record(b"%d" % n, partition=n % 2) for n in range(20)])
+    with trio.fail_after(100):
+        async with gateways(tmp_path, open_to_all(broker, name), 2) as ((stopped, connect), (_, other)):
+            client, survivor = connect(), other()
+            one = await client.consumer()
+            had = await client.fetch(one)
+            assert len(had) == 20
+            stopped.process.send_signal(signal.SIGSTOP)
+            two = await survivor.consumer()
+            found: list[Any] = []
+            while len(found) < 20:
+                found += await survivor.fetch(two, timeout=10_000)
+            assert (await survivor.acknowledge(found[:5]))[0] == 200
+            stopped.process.send_signal(signal.SIGCONT)
+            status, answer = await client.acknowledge(had)
+            assert (status, answer["error_code"], answer["acknowledged"]) == (409, 40905, [])
+            assert len(answer["moved"]) == 20
+            status, answer = await survivor.ask("GET", "s/cursor")
+            lags = [each["lag"] for each in answer["cursor"]["partitions"].values()]
+            assert sum(lags) == 15
+
+
+@pytest.mark.extended
+async def test_many_consumers_at_two_gateways_acknowledge_everything(
+    broker: Broker, topics: Topics, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """10,000 messages while consumers come and go at both; Kafka's own count of what is left is 0."""
+    name = await topics.create(new_topic(), 4)
+    await topics.fill(name, 10_000, 4)
+    seen: set[str] = set()
+    chosen = random.Random(name)
+    with trio.fail_after(110):
+        async with gateways(tmp_path, open_to_all(broker, name), 2) as running:
+
+            async def consume(connect: Connect) -> None:
+                client = connect()
+                while len(seen) < 10_000:
+                    one = await client.consumer()
+                    for _ in range(chosen.randrange(1, 6)):
+                        found = await client.fetch(
+                            one, max_messages=chosen.choice([10, 200, 1_000]), timeout=200
+                        )
+                        taken = [message for message in found if chosen.random() < 0.9]
+                        status, answer = await client.acknowledge(taken)
+                        assert status in (200, 409), answer
+                        moved = set(answer.get("moved", ()))
+                        seen.update(m["messageId"] for m in taken if m["messageId"] not in moved)
+                    assert (await client.ask("DELETE", f"s/consumer/{one}"))[0] in (204, 404)
+
+            async with trio.open_nursery() as nursery:
+                for number in range(6):
+                    nursery.start_soon(consume, running[number % 2][1])
+            assert len(seen) == 10_000
+            group = f"kiwi-gw/subscription/public/default/{name}/s"
+            committed = await trio.to_thread.run_sync(
+                java_offsets, broker.bootstrap, group, await fetch_broker()
+            )
+            assert committed == {(name, p): 2_500 for p in range(4)}
+
+
+def java_offsets(bootstrap: str, group: str, jars: Sequence[Path]) -> dict[tuple[str, int], int]:
+    """What Kafka's own admin client says is committed."""
+    with java_gateway(jars) as java:
+        settings = java.jvm.java.util.Properties()
+        settings.setProperty("bootstrap.servers", bootstrap)
+        admin = java.jvm.org.apache.kafka.clients.admin.Admin.create(settings)
+        answer = admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get()
+        found = {(tp.topic(), tp.partition()): place.offset() for tp, place in dict(answer).items()}
+        admin.close()
+        return found
+
+
+async def test_types_and_refusals(
+    broker: Broker, topics: Topics, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    name = await topics.create(new_topic(), 1)
+    await topics.produce(name, [Record(b"%d" % n, key=b"k%d" % (n % 2)) for n in range(6)])
+    with trio.fail_after(90):
+        async with gateways(tmp_path, open_to_all(broker, name), 2) as ((_, connect), (_, other)):
+            client, elsewhere = connect(), other()
+
+            async def refused(code: int, method: str, path: str, body: object = None, **query: object) -> str:
+                status, answer = await client.ask(method, path, body, **query)
+                assert (status, answer["error_code"]) == (code // 100, code), answer
+                return str(answer["message"])
+
+            one = await client.consumer("keys", type="key_shared", name="first")
+            two = await client.consumer("keys", type="key_shared")
+            first = await client.fetch(one, "keys", max_messages=1)
+            assert values(first) == [0]
+            assert values(await client.fetch(two, "keys")) == [1, 3, 5], "the other key is another's"
+            assert values(await client.fetch(one, "keys")) == [2, 4]
+            await refused(40901, "POST", "keys", {"type": "shared"})
+            await refused(40902, "POST", "keys", {"type": "key_shared", "name": "first"})
+            status, answer = await elsewhere.ask("POST", "keys", {"type": "failover"})
+            assert (status, answer["error_code"]) == (409, 40901), "Kafka knows of which type it is"
+            message = first[0]["messageId"]
+            assert "no cumulative" in await refused(
+                42206, "POST", "keys/cursor", {"type": "cumulative", "messageIds": [message]}
+            )
+            # One at a time; the next one is served when the first is gone.
+            old = await client.consumer("turns", type="failover")
+            new = await client.consumer("turns", type="failover")
+            assert await client.fetch(new, "turns", timeout=0) == []
+            had = await client.fetch(old, "turns", max_messages=3)
+            assert (await client.acknowledge(had[1:2], "turns", "cumulative"))[0] == 200
+            assert (await client.ask("DELETE", f"turns/consumer/{old}"))[0] == 204
+            assert values(await client.fetch(new, "turns")) == [2, 3, 4, 5]
+            await client.consumer("mine", type="exclusive")
+            await refused(40901, "POST", "mine", {"type": "exclusive"})
+            status, answer = await elsewhere.ask("POST", "mine", {"type": "exclusive"})
+            assert (status, answer["error_code"]) == (409, 40901)
+            # Elsewhere, and nowhere.
+            status, answer = await elsewhere.ask(
+                "POST", "turns/cursor", {"type": "negative", "messageIds": [message]}
+            )
+            assert (status, answer["error_code"]) == (409, 40905)
+            assert (await elsewhere.ask("GET", "turns/cursor"))[1]["cursor"]["partitions"]["0"]["lag"] == 4
+            await refused(40404, "GET", "nothing/cursor")
+            await refused(40404, "POST", "nothing/cursor", {"type": "individual", "messageIds": [message]})
+            await refused(40404, "DELETE", "nothing")
+            await refused(40403, "GET", "turns/consumer/nobody/messages")
+            await refused(40403, "DELETE", "turns/consumers/nobody")
+            await refused(40403, "POST", "turns", {"id": "nobody"})
+            assert (await client.ask("POST", "turns", {"id": new}))[1]["id"] == new
+            await refused(40001, "POST", "turns", {"type": "round"})
+            await refused(40001, "POST", "turns", {"more": 1})
+            await refused(40001, "POST", "turns/cursor", {"type": "individual", "messageIds": ["x"]})
+            await refused(40001, "GET", f"turns/consumer/{new}/messages", timeout=60_001)
+            foreign = str(MessageId(1, 0, 0))
+            await refused(40904, "POST", "turns/cursor", {"type": "individual", "messageIds": [foreign]})
+            # Back to the beginning, and to a message.
+            assert (await client.ask("POST", "turns/cursor", {"type": "reset", "to": "earliest"}))[0] == 200
+            assert values(await client.fetch(new, "turns", timeout=10_000)) == [0, 1, 2, 3, 4, 5]
+            last = str(had[2]["messageId"])
+            assert (await client.ask("POST", "turns/cursor", {"type": "reset", "to": [last]}))[0] == 200
+            assert values(await client.fetch(new, "turns", timeout=10_000)) == [2, 3, 4, 5]
+            assert (await client.ask("POST", "turns/cursor", {"type": "reset", "to": "latest"}))[0] == 200
+            assert await client.fetch(new, "turns", timeout=0) == []
+            await refused(40001, "POST", "turns/cursor", {"type": "reset"})
+            client.connection.request(
+                "HEAD", f"/topics/public/default/{name}/subscription/turns/consumer/{new}/messages"
+            )
+            unseen = client.connection.getresponse()
+            assert (unseen.status, unseen.read()) == (405, b"")
