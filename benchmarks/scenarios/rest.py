@@ -60,6 +60,24 @@ async def reading(lab: Lab, sizes: Sizes) -> Figures:
     return found | {f"{name} of the peer": value for name, value in beside.items()}
 
 
+async def consuming(lab: Lab, sizes: Sizes) -> Figures:
+    """Measure consumers of a subscription: each fetch brings 1,000 messages, which are acknowledged."""
+    filled = replace(sizes, warm=sizes.records)
+    asked: dict[str, object] = {"messages": 1_000, "consumers": 4, "records": sizes.records}
+    async with lab.topics(sizes) as topics, lab.producer(filled, topics, total=sizes.records) as producer:
+        await producer.tell()
+        await all_sent(producer)
+        async with lab.gateway(sizes, topics) as server:
+            assert server.pid is not None
+            asked |= {"topic": topics[0], "port": server.port, "warm": sizes.records // 10}
+            said, used = await _said(lab, sizes, "rest_consumers", "gateway", server.pid, asked)
+    return {
+        "consumed": said["consumed"] / said["seconds"],
+        "consumed per cpu second": said["total"] / max(used, 0.01),
+        "p99 of a fetch": said["delays"]["p99"],
+    }
+
+
 async def _read(
     lab: Lab, sizes: Sizes, system: str, pid: int, asked: Mapping[str, object]
 ) -> dict[str, float]:
@@ -144,6 +162,19 @@ SCENARIOS = (
         measure=reading,
         sizes=replace(_SIZES, records=200_000),
         goals=_goals(2.0, "read"),
+        small=_SMALL | {"records": 8_000},
+    ),
+    Scenario(
+        name="rest-consume",
+        says="4 consumers over HTTP of one subscription fetch 1,000 messages of 128 bytes at a time and "
+        "acknowledge each of them; no peer does that",
+        measure=consuming,
+        sizes=replace(_SIZES, records=200_000, source={"publish": True, "commit": True}),
+        goals=(
+            Goal("consumed", "/s", at_least=20_000),
+            Goal("consumed per cpu second", "/s"),
+            Goal("p99 of a fetch", "ms"),
+        ),
         small=_SMALL | {"records": 8_000},
     ),
 )

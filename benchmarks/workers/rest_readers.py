@@ -49,23 +49,24 @@ class _Connection:
     sent: int = 0
     received: bytearray = field(default_factory=bytearray)
 
-    def answer(self) -> tuple[int, bytes] | None:
-        """Return status and body of the answer, when it is there."""
-        end = self.received.find(b"\r\n\r\n") + 4
-        if end < 4:
+
+def response_of(received: bytearray) -> tuple[int, bytes] | None:
+    """Take status and body of a response out of what was received, when it is there whole."""
+    end = received.find(b"\r\n\r\n") + 4
+    if end < 4:
+        return None
+    head = bytes(received[:end])
+    if b"chunked" in head:
+        if not received.endswith(_LAST_CHUNK):
             return None
-        head = bytes(self.received[:end])
-        if b"chunked" in head:
-            if not self.received.endswith(_LAST_CHUNK):
-                return None
-            body = _joined(self.received, end)
-        else:
-            size = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
-            if len(self.received) < end + size:
-                return None
-            body = bytes(self.received[end:])
-        self.received.clear()
-        return int(head.split()[1]), body
+        body = _joined(received, end)
+    else:
+        size = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
+        if len(received) < end + size:
+            return None
+        body = bytes(received[end:])
+    received.clear()
+    return int(head.split()[1]), body
 
 
 def _joined(data: bytearray, at: int) -> bytes:
@@ -111,7 +112,7 @@ def main() -> None:
             if not data:
                 raise SystemExit("the server has closed a connection")
             connection.received += data
-            if (answer := connection.answer()) is None:
+            if (answer := response_of(connection.received)) is None:
                 continue
             now, (status, body) = time.monotonic(), answer
             if status != 200:

@@ -15,8 +15,8 @@ import msgspec
 
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.decoding import sentence
-from kiwi_gw.dialect_api.http import HttpRequest, HttpResponse
-from kiwi_gw.dialects.pulsar.dispatcher import Acknowledged, Place
+from kiwi_gw.dialect_api.http import ClientRights, HttpRequest, HttpResponse
+from kiwi_gw.dialects.pulsar.dispatcher import Place
 from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
 from kiwi_gw.dialects.pulsar.message_ids import MessageId, read_message_id
 from kiwi_gw.dialects.pulsar.messages import (
@@ -40,6 +40,13 @@ _MOVED: Final = "the partitions of some messages are another gateway's now: they
 _NO_SUBSCRIPTION: Final = "there is no such subscription"
 _HAS_CONSUMERS: Final = "the subscription has consumers; force=true ends it"
 _GONE: Final = HttpResponse(204)
+
+MOST_SHOWN: Final = 100
+"""Runs of acknowledged messages that are shown of a partition."""
+
+_EVERY: Final = 64
+_AT_ONCE: Final = 1_000
+"""Acknowledged in one go, which takes 2 ms."""
 
 Request = HttpRequest[SubscriptionPath, bytes]
 
@@ -98,46 +105,35 @@ class Cursors:
         return answer
 
     async def _see(self, request: Request, topic: ConsumedTopic) -> CursorAnswer:
-        name, ends = request.parameters.subscription, topic.partitions
+        name = request.parameters.subscription
         found = self.load.find(topic, name)
         state = await request.rights.group_state(topic.info.id, topic.group(name))
         if found is None and not state.members and not state.committed:
             raise PulsarError(PulsarCode.SUBSCRIPTION, _NO_SUBSCRIPTION)
-        cursors = {p: PartitionCursor(*place) for p, place in state.committed.items() if p in ends}
-        pending: dict[int, int] = {}
-        if found is not None:
-            cursors |= found.dispatcher.cursors
-            pending = {p: found.dispatcher.pending_of(p) for p in found.dispatcher.cursors}
-        partitions = {
-            f"{p}": PartitionSeen(
-                topic.message_id(p, cursor.position),
-                [(topic.message_id(p, first), topic.message_id(p, last)) for first, last in cursor.ranges],
-                pending.get(p, 0),
-                max(ends[p] - cursor.position - sum(last - first + 1 for first, last in cursor.ranges), 0),
-            )
-            for p, cursor in sorted(cursors.items())
-        }
-        kind = None if found is None else found.kind.value
-        return CursorAnswer(CursorSeen(kind, _consumers(found), partitions))
+        there = {p: place for p, place in state.committed.items() if p in topic.partitions}
+        return _seen(topic, found, {p: PartitionCursor(*place) for p, place in there.items()})
 
     async def _change(self, request: Request, topic: ConsumedTopic) -> CursorAnswer:
-        asked = _asked(request.body)
+        asked, rights = _asked(request.body), request.rights
         found = self.load.find(topic, request.parameters.subscription)
         if found is None:
-            group = topic.group(request.parameters.subscription)
-            state = await request.rights.group_state(topic.info.id, group)
+            state = await rights.group_state(topic.info.id, topic.group(request.parameters.subscription))
             if not state.members and not state.committed:
                 raise PulsarError(PulsarCode.SUBSCRIPTION, _NO_SUBSCRIPTION)
             raise PulsarError(PulsarCode.MOVED, _ELSEWHERE)
-        places = [_place(text, topic) for text in asked.messageIds]
+        places: list[Place] = []
+        for index, text in enumerate(asked.messageIds):
+            places.append(_place(text, topic))
+            if index % _EVERY == 0:
+                await rights.turn()
         if asked.type == "negative":
             found.dispatcher.negative(places)
             found.reader.look()
         elif asked.type == "reset":
             await self._reset(request, topic, found, asked)
         else:
-            await _acknowledge(found, asked, places)
-        return await self._see(request, topic)
+            await _acknowledge(found, asked, places, rights)
+        return _seen(topic, found, {})
 
     async def _reset(
         self, request: Request, topic: ConsumedTopic, found: Subscription, asked: CursorRequest
@@ -156,17 +152,28 @@ class Cursors:
             raise PulsarError(PulsarCode.MOVED, words, {"partitions": moved})
 
 
-async def _acknowledge(found: Subscription, asked: CursorRequest, places: Sequence[Place]) -> None:
-    """Acknowledge messages. Raises PulsarError, CommitRefused."""
-    dispatcher = found.dispatcher
-    if asked.type == "cumulative" and dispatcher.kind.shares:
+async def _acknowledge(
+    found: Subscription, asked: CursorRequest, places: Sequence[Place], rights: ClientRights
+) -> None:
+    """Acknowledge messages, and wait until Kafka has that. Raises PulsarError, CommitRefused."""
+    dispatcher, whole = found.dispatcher, asked.type == "cumulative"
+    if whole and dispatcher.kind.shares:
         words = f"a subscription that is {dispatcher.kind.value} takes no cumulative acknowledgement"
         raise PulsarError(PulsarCode.NOT_IN_KAFKA, words)
-    acknowledge = dispatcher.acknowledge_up_to if asked.type == "cumulative" else dispatcher.acknowledge
-    done: Acknowledged = acknowledge(places)
+    acknowledge = dispatcher.acknowledge_up_to if whole else dispatcher.acknowledge
+    moved: set[Place] = set()
+    partitions: set[int] = set()
+    unread = 0
+    step = len(places) if whole else _AT_ONCE
+    for first in range(0, len(places), step or 1):
+        done = acknowledge(places[first : first + step])
+        moved.update(done.moved)
+        partitions |= done.changed
+        unread += len(done.unread)
+        await rights.turn()
     found.reader.look()  # there is room again
-    moved = {place for place in places if place in set(done.moved)}
-    if partitions := done.changed | {p for p, _ in places if p in found.uncommitted}:
+    partitions |= {partition for partition, _ in places} & found.uncommitted
+    if partitions:
         try:
             await found.reader.commit(partitions)
         except CommitRefused as refused:
@@ -177,11 +184,32 @@ async def _acknowledge(found: Subscription, asked: CursorRequest, places: Sequen
     if moved:
         ids = dict(zip(places, asked.messageIds, strict=True))
         taken = [text for place, text in ids.items() if place not in moved]
-        more = {"acknowledged": taken, "moved": [ids[place] for place in places if place in moved]}
+        more = {"acknowledged": taken, "moved": [text for place, text in ids.items() if place in moved]}
         raise PulsarError(PulsarCode.MOVED, _MOVED, more)
-    if done.unread:
-        words = f"{len(done.unread)} of the messages were not delivered yet; the others are acknowledged"
+    if unread:
+        words = f"{unread} of the messages were not delivered yet; the others are acknowledged"
         raise PulsarError(PulsarCode.MALFORMED, words)
+
+
+def _seen(
+    topic: ConsumedTopic, found: Subscription | None, others: Mapping[int, PartitionCursor]
+) -> CursorAnswer:
+    """Show cursors. others: those that are known of other gateways' partitions."""
+    cursors, kind, pending = dict(others), None, dict[int, int]()
+    if found is not None:
+        cursors |= found.dispatcher.cursors
+        kind = found.kind.value
+        pending = {p: found.dispatcher.pending_of(p) for p in found.dispatcher.cursors}
+    partitions = {}
+    for p, cursor in sorted(cursors.items()):
+        ranges = cursor.ranges
+        left = topic.partitions[p] - cursor.position - sum(last - first + 1 for first, last in ranges)
+        shown = [
+            (topic.message_id(p, first), topic.message_id(p, last)) for first, last in ranges[:MOST_SHOWN]
+        ]
+        place = topic.message_id(p, cursor.position)
+        partitions[f"{p}"] = PartitionSeen(place, shown, pending.get(p, 0), max(left, 0))
+    return CursorAnswer(CursorSeen(kind, _consumers(found), partitions))
 
 
 async def _reset_to(request: Request, topic: ConsumedTopic, to: object) -> Positions:

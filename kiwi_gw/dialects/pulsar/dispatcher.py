@@ -125,7 +125,7 @@ class Acknowledged:
 
 class Dispatcher:
     """See the top of this file. cursors: by partition, of those that this gateway has. read: by partition, up
-    to where it was read."""
+    to where it was read. due: before that time nothing comes back (`expire`)."""
 
     def __init__(self, kind: SubscriptionType) -> None:
         self.kind = kind
@@ -134,6 +134,7 @@ class Dispatcher:
         self.consumers: dict[str, Consumer] = {}
         self.bytes = 0
         self.messages = 0
+        self.due = inf
         self._held: dict[int, dict[int, Message]] = {}
         self._queues: dict[bytes | None, MessageQueue] = {}
         self._free: dict[MessageQueue, None] = {}  # that are nobody's, and have something
@@ -209,6 +210,7 @@ class Dispatcher:
         if not self.is_served(name):
             return found
         due = now + consumer.ack_seconds
+        self.due = min(self.due, due)
         while len(found) < most and (queue := next(iter(consumer.queues or self._free), None)) is not None:
             message = queue.first()
             most_bytes -= len(message.payload)
@@ -241,20 +243,18 @@ class Dispatcher:
 
     def expire(self, now: float) -> bool:
         """Have those come back whose time is up. Returns whether there were any."""
+        if now < self.due:
+            return False
         late: list[Message] = []
+        self.due = inf
         for consumer in self.consumers.values():
             for message in consumer.pending.values():
                 if message.due > now:
+                    self.due = min(self.due, message.due)
                     break
                 late.append(message)
         self._give_back(late)
         return bool(late)
-
-    @property
-    def due(self) -> float:
-        """Return when the next one comes back; inf: none does."""
-        firsts = (next(iter(each.pending.values()), None) for each in self.consumers.values())
-        return min((message.due for message in firsts if message is not None), default=inf)
 
     # --- acknowledging -----------------------------------------------------------------------
 
@@ -275,18 +275,21 @@ class Dispatcher:
 
     def acknowledge_up_to(self, places: Collection[Place]) -> Acknowledged:
         """Acknowledge messages and all before them in their partitions."""
-        every: set[Place] = set()
-        changed = set()
+        furthest: dict[int, int] = {}
         for partition, offset in places:
-            cursor = self.cursors.get(partition)
-            if cursor is not None and offset < self.read[partition]:
-                held = self._held[partition]
-                every.update((partition, before) for before in held if before <= offset)
-                if cursor.acknowledge(cursor.position, offset + 1):
-                    changed.add(partition)
-        found = self.acknowledge(every)
-        rest = self.acknowledge([place for place in places if place not in every])
-        return Acknowledged(found.changed | rest.changed | changed, rest.moved, rest.unread)
+            if partition in self.cursors and offset < self.read[partition]:
+                furthest[partition] = max(offset, furthest.get(partition, 0))
+        for partition, offset in furthest.items():
+            held = self._held[partition]
+            for before in [each for each in held if each <= offset]:
+                self._forget(held.pop(before))
+        changed = {
+            partition
+            for partition, offset in furthest.items()
+            if self.cursors[partition].acknowledge(self.cursors[partition].position, offset + 1)
+        }
+        rest = self.acknowledge([place for place in places if place[1] > furthest.get(place[0], -1)])
+        return Acknowledged(rest.changed | changed, rest.moved, rest.unread)
 
     def pending_of(self, partition: int) -> int:
         """Count what is delivered and not acknowledged."""

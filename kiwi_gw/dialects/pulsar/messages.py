@@ -225,7 +225,7 @@ class ConsumerSeen(Struct, frozen=True):
 
 class PartitionSeen(Struct, frozen=True):
     """How far a subscription is in a partition. position: the first message that is not acknowledged.
-    acknowledged: runs above it. lag: offsets that are left."""
+    acknowledged: the first 100 runs above it. lag: offsets that are left."""
 
     position: str
     acknowledged: list[tuple[str, str]]

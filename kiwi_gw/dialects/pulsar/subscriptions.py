@@ -10,7 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from math import inf
+from operator import itemgetter
 from typing import Final
 
 from kiwi_gw.api import Sharing
@@ -101,12 +103,12 @@ class Subscription:
         for run in runs:
             batch = run.batch
             keys = batch.columns.get("key")
-            for index, fragment in run.fragments:
-                partition, offset = batch.partitions[index], batch.offsets[index]
-                key = None if keys is None else keys[index]
-                dispatcher.take(
-                    partition, (offset,), (key if isinstance(key, bytes) else None,), (fragment[:-1],)
-                )
+            there = ((batch.partitions[index], index, fragment) for index, fragment in run.fragments)
+            for partition, found in groupby(there, itemgetter(0)):
+                indexes, fragments = zip(*(each[1:] for each in found), strict=True)
+                offsets = [batch.offsets[index] for index in indexes]
+                own = [None if keys is None else _key(keys[index]) for index in indexes]
+                dispatcher.take(partition, offsets, own, [fragment[:-1] for fragment in fragments])
         for partition, offset in positions.items():
             if dispatcher.read_up_to(partition, offset):
                 self.uncommitted.add(partition)
@@ -171,3 +173,7 @@ def terms(topic: ConsumedTopic, name: str, kind: SubscriptionType, start: StartA
 def ack_seconds(milliseconds: int) -> float:
     """Return after how long messages come back; 0: never."""
     return milliseconds / 1000 or inf
+
+
+def _key(key: object) -> bytes | None:
+    return key if isinstance(key, bytes) else None
