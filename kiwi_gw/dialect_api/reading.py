@@ -95,7 +95,13 @@ WireOf = Callable[[Collection[int]], WireFormat]
 
 class GroupSink(Protocol):
     """Take what a member of a group is given and reads. Called between two steps of its task; it waits for
-    nothing."""
+    nothing.
+
+    uncommitted: partitions whose commits have changed, though nobody has asked to have them kept; the reader
+    takes them out when they are.
+    """
+
+    uncommitted: set[int]
 
     @property
     def offsets(self) -> Positions:
@@ -115,10 +121,6 @@ class GroupSink(Protocol):
 
     def commits(self, partitions: Collection[int]) -> Mapping[int, tuple[int, str]]:
         """Return what is to be committed of these partitions now."""
-
-    @property
-    def uncommitted(self) -> Collection[int]:
-        """Return partitions whose commits have changed though nobody has waited for that."""
 
     def look(self, now: float) -> bool:
         """Do what is due, about once a second. False: the member is to leave."""

@@ -46,9 +46,11 @@ class GroupContext(ReaderContext, Protocol):
 
 @dataclass(slots=True)
 class _Committing:
-    """What is to be committed together. done: set when it is, or is not."""
+    """What is to be committed together. done: set when it is, or is not. moved: of the partitions, those that
+    the member does not have any more."""
 
     partitions: set[int] = field(default_factory=set)
+    moved: set[int] = field(default_factory=set)
     done: trio.Event = field(default_factory=trio.Event)
     refused: CommitRefused | None = None
 
@@ -127,6 +129,8 @@ class SourceGroupReader:
             self._writing = True
             self._context.spawn(self._write)
         await mine.done.wait()
+        if mine.moved.intersection(partitions):
+            raise _moved()
         if mine.refused is not None:
             raise CommitRefused(mine.refused.code, str(mine.refused), retry=mine.refused.retry)
 
@@ -147,12 +151,15 @@ class SourceGroupReader:
             self._writing = False
 
     async def _commit(self, committing: _Committing) -> None:
-        moved = CommitRefused(RefusalCode.MOVED, "the partition is another member's now")
         if self._member is None or self._over is not None:
-            committing.refused = moved
+            committing.refused = _moved()
             return
+        positions = self._sink.commits(committing.partitions)
+        committing.moved = committing.partitions - positions.keys()
         with FaultBarrier() as barrier:
-            await self._member.commit(self._sink.commits(committing.partitions))
+            if positions:
+                await self._member.commit(positions)
+            self._sink.uncommitted.difference_update(positions)
         if isinstance(barrier.error, CommitRefused):
             committing.refused = barrier.error
         elif barrier.error is not None:
@@ -245,3 +252,7 @@ class SourceGroupReader:
                 await trio.sleep(_AGAIN_SECONDS)
                 return None
             return ReadingOver(refused.code, str(refused))
+
+
+def _moved() -> CommitRefused:
+    return CommitRefused(RefusalCode.MOVED, "the partition is another member's now")

@@ -114,7 +114,6 @@ class Subscription:
                 self.uncommitted.add(partition)
 
     def commits(self, partitions: Collection[int]) -> Mapping[int, tuple[int, str]]:
-        self.uncommitted.difference_update(partitions)
         return self.dispatcher.commits(partitions)
 
     def look(self, now: float) -> bool:
