@@ -30,6 +30,7 @@ ENVIRON = {
     "PROMETHEUS_TOKEN": "prometheus-0123456789",
     "BACKOFFICE_TOKEN": "backoffice-0123456789",
     "SHOP_TOKEN": "shop-0123456789-0123",
+    "BILLING_TOKEN": "billing-0123456789-01",
     "SESSION_KEY": "a key of thirty-two bytes or more",
 }
 RENEW = "renew it with: python -m tests.config_reference"
