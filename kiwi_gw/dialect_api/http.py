@@ -202,7 +202,7 @@ class ErrorPages:
 @dataclass(frozen=True, slots=True)
 class Operation:
     """What can be asked, for OpenAPI. body: None: it has none, or one of any kind. answers: what is answered,
-    by status; None: text. error_type: the media type of errors."""
+    by status; None: text. error_type: the media type of errors. body_required: whether there must be one."""
 
     method: str
     path: str
@@ -211,6 +211,7 @@ class Operation:
     body: type[Struct] | None = None
     answers: Mapping[int, type[Struct] | None] = field(default_factory=lambda: {200: None})
     error_type: str = "text/plain"
+    body_required: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +232,7 @@ class HttpRoute(Generic[P, B, A]):
     json_only: a body with another Content-Type than `application/json` gets 415.
     shown: what OpenAPI says of the body of a handler that reads the bytes itself. error_type: what it says of
     errors (see `ErrorPages`). empty: whether it is answered with 204, and nothing.
+    body_required: whether there must be a body, where one is shown.
     """
 
     method: str
@@ -249,6 +251,7 @@ class HttpRoute(Generic[P, B, A]):
     admit: Callable[[P, ClientRights], object | HttpResponse] | None = None
     error_type: str = "text/plain"
     empty: bool = False
+    body_required: bool = True
 
     @property
     def operation(self) -> Operation:
@@ -263,6 +266,7 @@ class HttpRoute(Generic[P, B, A]):
             body,
             {204: None} if self.empty else {200: self.returns},
             self.error_type,
+            self.body_required,
         )
 
     def read_body(self, body: bytes) -> B:
@@ -312,7 +316,8 @@ def openapi(title: str, operations: Sequence[Operation]) -> Mapping[str, Any]:
             },
         }
         if each.body is not None:
-            shown["requestBody"] = {"required": True, "content": _json(schemas[each.body])}
+            content = _json(schemas[each.body])
+            shown["requestBody"] = {"required": each.body_required, "content": content}
         paths.setdefault(each.path, {})[each.method.lower()] = shown
     parameters = {_name(schemas[each.parameters]) for each in operations}
     named = {name: schema for name, schema in components.items() if name not in parameters}

@@ -14,7 +14,8 @@ import trio
 
 from kiwi_demo.broker import Broker
 from tests.integration.gateway import gateway
-from tests.integration.test_pulsar import NewTopic, config
+from tests.integration.test_pulsar import NewTopic
+from tests.integration.test_pulsar_subscriptions import open_to_all
 from tests.topics import Record, Topics
 
 pytestmark = [pytest.mark.integration, pytest.mark.extended]
@@ -26,15 +27,17 @@ tenant = "public"
 namespace = "default"
 topic = "{topic}"
 partition = "0"
+subscription = "s"
 
 # A request may fit the document and still ask for what cannot be: a definition that is none, a place that is
 # gone.
 [checks.positive_data_acceptance]
 expected-statuses = ["2xx", "401", "403", "404", "409", "422", "429", "503"]
 
+# An id that is none looks like one; an integer is written without a fraction; a reset says where to.
 [[operations]]
-include-path = "/topics/{{tenant}}/{{namespace}}/{{topic}}/partitions/{{partition}}/messages"
-checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "409"]  # an id that is none looks like one
+include-path-regex = "(messages|subscription}}|cursor)$"
+checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "404", "409", "422", "429", "503"]
 """
 EXAMPLES = 50
 
@@ -46,7 +49,7 @@ async def test_what_is_described_is_what_is_answered(
     name = await topics.create(new_topic(), 1)
     await topics.produce(name, [Record(b'{"a": 1}', key=b"k"), Record(None, key=b"k"), Record(b"\xff")])
     (tmp_path / "schemathesis.toml").write_text(SETTINGS.format(topic=name))
-    async with gateway(tmp_path, config(broker, name)) as running:
+    async with gateway(tmp_path, open_to_all(broker, name)) as running:
         await running.logged("source runs")
         command = [
             str(Path(sys.executable).with_name("schemathesis")),

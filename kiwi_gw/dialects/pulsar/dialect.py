@@ -136,6 +136,7 @@ def _route(
         shown=shown,
         error_type=JSON,
         empty=returns is Nothing,
+        body_required=shown is not NewConsumer,
     )
 
 
