@@ -93,7 +93,7 @@ class ClientRights(Protocol):
 
     def view(self, source_id: str) -> object:
         """Return what stands for all that plugins change of a source's events for this client: clients with
-        equal ones see the same. KeyError: there is no source of that id."""
+        equal ones see the same now."""
 
     def join(self, source_id: str, terms: GroupTerms, wire: WireOf, sink: GroupSink) -> GroupReader:
         """Be a member of a group, and read as this client may, whatever becomes of its request.

@@ -133,6 +133,10 @@ class GroupReader(Protocol):
     """Be a member of a group that shares the partitions of a source, and read those that it has, until it is
     closed or over."""
 
+    @property
+    def view(self) -> object:
+        """Return what stands for all that is changed of its events now (`ClientRights.view`)."""
+
     async def wait_ready(self, within: float) -> None:
         """Wait for the first assignment. SubscribeRefused: why there is none."""
 

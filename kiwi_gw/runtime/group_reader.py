@@ -44,6 +44,13 @@ class GroupContext(ReaderContext, Protocol):
         """Run this in the gateway's nursery."""
 
 
+class ReaderRights(Turn, Protocol):
+    """What the client may see who reads."""
+
+    def view(self, source_id: str) -> object:
+        """Do as `ClientRights.view`."""
+
+
 @dataclass(slots=True)
 class _Committing:
     """What is to be committed together. done: set when it is, or is not. moved: of the partitions, those that
@@ -63,7 +70,7 @@ class SourceGroupReader:
         context: GroupContext,
         identity: Identity,
         place: tuple[str, str],
-        rights: Turn,
+        rights: ReaderRights,
         source_id: str,
         terms: GroupTerms,
         wire: WireOf,
@@ -106,6 +113,10 @@ class SourceGroupReader:
     async def wait(self, within: float) -> None:
         with trio.move_on_after(within):
             await self._news.wait()
+
+    @property
+    def view(self) -> object:
+        return self._rights.view(self._source_id)
 
     def look(self) -> None:
         self._changed.set()
@@ -226,7 +237,7 @@ class SourceGroupReader:
 
     async def _read(self, offsets: Positions) -> ReadingOver | None:
         """Read these partitions. Returns why it is over; None: it is to be tried again."""
-        hub = self._context.hub(self._source_id)
+        hub, reading = self._context.hub(self._source_id), self._reading
         ends = {} if hub is None else hub.positions
         start = AtEvents({p: min(o, ends.get(p, o)) for p, o in offsets.items()}, skip_missing=True)
         identity, place, source_id = self._identity, self._place, self._source_id
@@ -241,6 +252,8 @@ class SourceGroupReader:
                         await self._changed.wait()
                         continue
                     runs = await reader.next(events, min(size, _PIECE_BYTES), _FOREVER)
+                    if reading.cancel_called:
+                        return None  # they are from where it is to be read no more
                     reader.lost.clear()
                     there = {p: o for p, o in reader.positions.items() if p in offsets}
                     self._sink.read(runs, there)

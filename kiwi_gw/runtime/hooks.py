@@ -118,7 +118,7 @@ class Hooks:
     def __init__(self, plugins: PluginManager) -> None:
         self._plugins = plugins
         self._authenticators = _authenticators(plugins)
-        self._generation = 0  # of the configuration: a transform of the one before is never taken for its own
+        self.generation = 0  # of the configuration: a transform of the one before is never taken for its own
         self._told: set[tuple[str, str]] = set()
         self._threads = trio.CapacityLimiter(_THREADS)
         self.failures: Counter[str] = Counter()
@@ -127,7 +127,7 @@ class Hooks:
         """Ask these plugins from now on, with the configuration that they know now."""
         self._plugins = plugins
         self._authenticators = _authenticators(plugins)
-        self._generation += 1
+        self.generation += 1
 
     @property
     def authenticates(self) -> bool:
@@ -218,7 +218,7 @@ class Hooks:
                 hash(item.key)  # raises where it can be no key
                 apply = item.apply if isinstance(item, EventTransform) else per_record(item.apply)
                 # A plugin's key means something among its own only, and only until the next reload.
-                key = None if item.key is None else (name, self._generation, item.key)
+                key = None if item.key is None else (name, self.generation, item.key)
                 chain.append(EventTransform(self._guarded(apply, source), key))
             return tuple(chain)
         return _FAILED

@@ -44,6 +44,8 @@ _EVERY: Final = 64
 _OBJECTS, _HEADER = 500, 200
 """Bytes of the objects that a record, and each of its headers, is made of."""
 
+_SOURCE_GONE: Final = Refusal(RefusalCode.UNKNOWN_SOURCE, "the source is gone")
+
 _OF_THIS_PROCESS: Final = secrets.randbits(48)
 
 
@@ -133,16 +135,12 @@ class RequestRights:
         return RequestReader(self._context, self._identity, self._place, self, source_id, wire, start)
 
     def view(self, source_id: str) -> object:
-        hub = self._context.hub(source_id)
-        if hub is None:
-            raise KeyError(source_id)
-        chain = self._context.hooks.transforms(self._identity, hub.info)
+        hub, hooks = self._context.hub(source_id), self._context.hooks
+        chain = _SOURCE_GONE if hub is None else hooks.transforms(self._identity, hub.info)
         if isinstance(chain, Refusal):
             return object()
-        # What has no key is for this client alone.
-        return tuple(
-            (self._identity.name, n) if link.key is None else link.key for n, link in enumerate(chain)
-        )
+        own = self._identity.name, hooks.generation  # what has no key is for this client alone
+        return tuple((*own, n) if link.key is None else link.key for n, link in enumerate(chain))
 
     def join(self, source_id: str, terms: GroupTerms, wire: WireOf, sink: GroupSink) -> SourceGroupReader:
         own = RequestRights(self._context, self._identity, self._place)

@@ -40,6 +40,7 @@ from kiwi_gw.model import Action, Identity, StartAt
 
 _JOIN_SECONDS: Final = 20.0
 _GONE: Final = HttpResponse(204)
+_CONSUMER_GONE: Final = PulsarError(PulsarCode.CONSUMER, "the consumer is gone; make one anew")
 _ONE_WORKER: Final = PulsarError(
     PulsarCode.METHOD,
     "a gateway of several workers has no subscriptions yet: server.workers",
@@ -152,8 +153,8 @@ class Consuming:
         """Find the subscription of a consumer that is the client's. Raises PulsarError."""
         subscription = self.load.find(topic, request.parameters.subscription)
         found = _checked(subscription, request.parameters.consumer, request.identity)
-        if request.rights.view(topic.info.id) != found.view:
-            raise PulsarError(PulsarCode.IN_USE, "what this client may see has changed: make a consumer anew")
+        if request.rights.view(topic.info.id) != found.reader.view:
+            raise PulsarError(PulsarCode.IN_USE, "this client sees other messages than the subscription has")
         return found
 
 
@@ -180,7 +181,7 @@ def _check_welcome(
     if subscription.kind is not kind:
         words = f"the subscription is {subscription.kind.value}, not {kind.value}"
         raise PulsarError(PulsarCode.IN_USE, words)
-    if subscription.view != request.rights.view(subscription.topic.info.id):
+    if subscription.reader.view != request.rights.view(subscription.topic.info.id):
         raise PulsarError(PulsarCode.IN_USE, "the subscription is one of clients who see other messages")
     if kind is SubscriptionType.EXCLUSIVE and (subscription.infos or subscription.members > 1):
         if not subscription.infos:
@@ -236,15 +237,18 @@ async def _next(
         if found or now >= until:
             return found
         await reader.wait(min(until, dispatcher.due) - now)
-    if not until:
-        return []
-    raise NotStreamed(PulsarError(PulsarCode.CONSUMER, "the consumer is gone; make one anew").response)
+    ended = subscription.ended
+    if not until or (ended is not None and ended.code == RefusalCode.UNAVAILABLE):
+        return []  # there is something already, or the gateway stops
+    raise NotStreamed(_CONSUMER_GONE.response)
 
 
 @contextmanager
 def _busy(consumer: str, subscription: Subscription, given: list[Message]) -> Iterator[Callable[[], None]]:
     """Have a consumer not be idle. What is yielded says that everything that was given has arrived."""
-    info = subscription.infos[consumer]
+    info = subscription.infos.get(consumer)
+    if info is None:
+        raise NotStreamed(_CONSUMER_GONE.response)
     info.busy += 1
     arrived = False
 

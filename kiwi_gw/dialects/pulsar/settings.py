@@ -25,7 +25,7 @@ class PulsarSettings(Section):
     """Their namespace."""
     group_prefix: _Part = "kiwi-gw"
     """What the names of consumer groups begin with: `PREFIX/subscription/TENANT/NAMESPACE/TOPIC/NAME`."""
-    advertised_url: str | None = None
+    advertised_url: Annotated[str, Field(pattern=r"^https?://[^/?#]+[^?#]*$")] | None = None
     """What `base_uri` of a consumer begins with (`http://gw1.example:8000`), where clients reach this gateway
     otherwise than as they have made it; null: as they say in `Host`."""
     broker_shape: bool = True

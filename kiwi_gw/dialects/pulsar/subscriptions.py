@@ -46,8 +46,11 @@ class ConsumerInfo:
 
 @dataclass(slots=True, eq=False)
 class Subscription:
-    """Implement `kiwi_gw.dialect_api.GroupSink`. view: what stands for what is changed of its messages before
-    anybody sees them; who sees others cannot be a consumer."""
+    """Implement `kiwi_gw.dialect_api.GroupSink`.
+
+    view: what stands for what was changed of its messages before anybody sees them (`GroupReader.view`); who
+    sees others cannot be a consumer. empty_since: when its last consumer went; inf: it has had none.
+    """
 
     topic: ConsumedTopic
     name: str
@@ -59,7 +62,7 @@ class Subscription:
     members: int = 0
     ended: ReadingOver | None = None
     uncommitted: set[int] = field(default_factory=set)
-    empty_since: float = field(default_factory=time.monotonic)
+    empty_since: float = inf
 
     @property
     def kind(self) -> SubscriptionType:
@@ -119,10 +122,21 @@ class Subscription:
     def look(self, now: float) -> bool:
         if self.dispatcher.expire(now):
             self.reader.look()
+        if (view := self.reader.view) != self.view:
+            self.view = view
+            self._read_again()
         for consumer, info in list(self.infos.items()):
             if not info.busy and now - info.used_at >= IDLE_SECONDS:
                 self.remove(consumer)
-        return bool(self.infos) or now - self.empty_since < EMPTY_SECONDS
+        # Where one has all of it, who has no consumers is in the way of the others.
+        most = EMPTY_SECONDS if self.kind.shares else 0
+        return bool(self.infos) or now - self.empty_since < most
+
+    def _read_again(self) -> None:
+        """Read what is not acknowledged as it is to be seen from now on; what is pending comes again."""
+        for partition, (offset, text) in self.dispatcher.commits(list(self.dispatcher.cursors)).items():
+            self.dispatcher.assign(partition, offset, text)
+        self.reader.rewind()
 
     def over(self, over: ReadingOver) -> None:
         self.ended = over
