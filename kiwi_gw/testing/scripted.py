@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -12,23 +12,29 @@ import trio
 
 from kiwi_gw.api import (
     Batch,
+    CommitRefused,
     EventSchema,
     Field,
     FieldEncoding,
     Gap,
+    GroupMember,
+    GroupState,
     HistoryReader,
     OffsetRange,
     Outgoing,
     Positions,
     Published,
     Publisher,
+    RefusalCode,
     Section,
+    Sharing,
     Source,
     SourceContext,
     SourceDescription,
     SourceType,
     hookimpl,
 )
+from kiwi_gw.testing.scripted_groups import ScriptedGroup
 from kiwi_gw.testing.scripted_history import ScriptedHistory
 
 SHAPE = EventSchema(
@@ -66,13 +72,15 @@ class Script:
     """One scripted source, from the test's side.
 
     runs: how often the gateway has started it. positions: its next offsets. history: what of it can be read
-    again, if its `ScriptedSources` are replayable. groups: what they have committed, if they are writable.
+    again, if its `ScriptedSources` are replayable. groups: what they have committed, members: who is in
+    them, if they are writable.
     """
 
     def __init__(self) -> None:
         self.runs = 0
         self.history = ScriptedHistory()
         self.groups: dict[str, dict[int, tuple[int, str]]] = {}
+        self.members: dict[str, ScriptedGroup] = {}
         self.positions: dict[int, int] = {0: 0}
         self._taken: Positions = {0: 0}
         self._unsure: Batch | None = None
@@ -213,7 +221,8 @@ class _Replayable:
 
 
 class _Writable(_Replayable):
-    """The same, which publishes what is written to it. Implements `api.Producer` and `api.Committer`."""
+    """The same, which publishes what is written to it. Implements `api.Producer`, `api.Committer` and
+    `api.Groups`."""
 
     async def produce(self, records: Sequence[Outgoing], within: float) -> Sequence[Published]:
         results = []
@@ -230,6 +239,23 @@ class _Writable(_Replayable):
     async def commit(self, group: str, positions: Mapping[int, tuple[int, str]]) -> None:
         await trio.lowlevel.checkpoint()
         self._script.groups.setdefault(group, {}).update(positions)
+
+    def join(
+        self, group: str, kind: str, sharing: Sharing, begin: Callable[[], Awaitable[Positions]]
+    ) -> AbstractAsyncContextManager[GroupMember]:
+        committed = self._script.groups.setdefault(group, {})
+        return self._script.members.setdefault(group, ScriptedGroup(committed)).join(kind, begin)
+
+    async def group_state(self, group: str) -> GroupState:
+        await trio.lowlevel.checkpoint()
+        there = self._script.members.get(group)
+        return GroupState(0 if there is None else len(there.members), await self.committed(group))
+
+    async def forget_group(self, group: str) -> None:
+        await trio.lowlevel.checkpoint()
+        if (there := self._script.members.pop(group, None)) is not None and there.members:
+            raise CommitRefused(RefusalCode.GROUP_IN_USE, "the group has members")
+        self._script.groups.pop(group, None)
 
 
 class ScriptedSources:

@@ -1,0 +1,218 @@
+"""Subscriptions over Pulsar's REST interface, through the whole gateway; a test says who is in a group."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+
+from kiwi_gw.api import Identity, Interceptor, Record, SourceInfo, hookimpl
+from kiwi_gw.dialects.pulsar import subscriptions
+from kiwi_gw.dialects.pulsar.message_ids import read_message_id
+from kiwi_gw.testing import GatewayUnderTest, Script, ScriptedSources, open_gateway
+from tests.edge.test_pulsar import Rights
+from tests.edge.wire import asked
+
+TEXT = """\
+plugins: [scripted{plugins}]
+pulsar: {{enabled: true}}
+sources:
+  - {{type: scripted, id: orders}}
+"""
+PATH = "/topics/public/default/orders/subscription/s"
+GROUP = "kiwi-gw/subscription/public/default/orders/s"
+
+
+@asynccontextmanager
+async def subscribed(**plugins: Any) -> AsyncIterator[tuple[GatewayUnderTest, Script]]:
+    sources = ScriptedSources(writable=True)
+    text = TEXT.format(plugins="".join(f", {name}" for name in plugins))
+    async with open_gateway(text, plugins={"scripted": sources, **plugins}) as gateway:
+        with trio.fail_after(20):
+            yield gateway, sources["orders"]
+
+
+async def ask(
+    gateway: GatewayUnderTest, method: str, more: str = "", body: object = None, token: str = ""
+) -> tuple[int, Any]:
+    headers = [("Authorization", f"Bearer {token}")] if token else []
+    data = b"" if body is None else json.dumps(body).encode()
+    if data:
+        headers.append(("Content-Type", "application/json"))
+    status, _, found = await asked(gateway, method, PATH + more, headers, data)
+    return status, json.loads(found) if found else None
+
+
+async def consumer(gateway: GatewayUnderTest, token: str = "", **wanted: object) -> str:
+    status, answer = await ask(gateway, "POST", "", {"start": "earliest", **wanted}, token)
+    assert status == 200, answer
+    return answer["id"]  # type: ignore[no-any-return]
+
+
+async def fetch(gateway: GatewayUnderTest, one: str, query: str = "", token: str = "") -> list[Any]:
+    status, answer = await ask(gateway, "GET", f"/consumer/{one}/messages?{query}", token=token)
+    assert status == 200, answer
+    return answer["messages"]  # type: ignore[no-any-return]
+
+
+async def change(
+    gateway: GatewayUnderTest, kind: str, messages: Sequence[Any], **more: object
+) -> tuple[int, Any]:
+    ids = [message["messageId"] for message in messages]
+    return await ask(gateway, "POST", "/cursor", {"type": kind, "messageIds": ids, **more})
+
+
+def values(messages: Sequence[Any]) -> list[Any]:
+    return [message["value"] for message in messages]
+
+
+async def until(happened: Callable[[], object]) -> None:
+    while not happened():
+        await trio.lowlevel.checkpoint()
+
+
+async def test_partitions_come_and_go() -> None:
+    """What is kept stays pending; what is taken is forgotten, and who acknowledges it is told."""
+    async with subscribed() as (gateway, script):
+        for partition in (0, 1):
+            await script.publish([b"%d" % n for n in range(3)], partition=partition)
+        one = await consumer(gateway)
+        had = await fetch(gateway, one, "max_messages=10")
+        assert len(had) == 6
+        (member,) = script.members[GROUP].members
+        member.give(1)
+        await until(lambda: not member._news)
+        for _ in range(3):
+            await trio.lowlevel.checkpoint()
+        of_0 = [message for message in had if message["partition"] == 0]
+        of_1 = [message for message in had if message["partition"] == 1]
+        status, answer = await change(gateway, "individual", [of_0[0], of_1[0]])
+        assert (status, answer["error_code"]) == (409, 40905)
+        assert (answer["acknowledged"], answer["moved"]) == ([of_1[0]["messageId"]], [of_0[0]["messageId"]])
+        assert script.groups[GROUP] == {0: (0, ""), 1: (1, "")}
+        assert await fetch(gateway, one, "timeout=0") == [], "what it has of partition 1 is still pending"
+        member.give(0, 1)
+        again = await fetch(gateway, one, "timeout=5000")
+        assert [(m["partition"], m["value"]) for m in again] == [(0, 0), (0, 1), (0, 2)]
+
+
+async def test_a_reset_while_more_is_read() -> None:
+    """What was on its way from where it is read no more is thrown away; nothing counts as acknowledged."""
+    async with subscribed() as (gateway, script):
+        await script.publish([b"%d" % n for n in range(1_000)])
+        one = await consumer(gateway)
+        had = await fetch(gateway, one, "max_messages=1000")
+        for turn in range(30):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(script.publish, [b"%d" % n for n in range(20)])
+                for _ in range(turn % 7):
+                    await trio.lowlevel.checkpoint()
+                place = had[turn * 10]["messageId"]
+                status, _ = await ask(gateway, "POST", "/cursor", {"type": "reset", "to": [place]})
+                assert status == 200
+            assert script.groups[GROUP][0] == (turn * 10, "")
+            found = await fetch(gateway, one, "max_messages=3&timeout=5000")
+            assert values(found) == [turn * 10, turn * 10 + 1, turn * 10 + 2]
+
+
+class Masking:
+    """Hides values from some, and from others after a reload."""
+
+    def __init__(self) -> None:
+        self.hidden_from = {"b"}
+
+    @hookimpl
+    def authenticate(self, credential: Any) -> Identity | None:
+        return Identity((credential.header("authorization") or "").removeprefix("Bearer "))
+
+    @hookimpl
+    def authorize(self, identity: Identity) -> Any:
+        return Rights().authorize(Identity("writer"), None, None)  # type: ignore[arg-type]
+
+    @hookimpl
+    def intercept(self, identity: Identity, source: SourceInfo) -> Interceptor | None:
+        if identity.name not in self.hidden_from:
+            return None
+
+        def hide(record: Record) -> Record:
+            return {**record, "value": b'"hidden"'}
+
+        return Interceptor(hide, "hide")
+
+
+async def test_who_sees_other_messages_shares_no_subscription() -> None:
+    masking = Masking()
+    async with subscribed(masking=masking) as (gateway, script):
+        await script.publish([b"1", b"2"])
+        one = await consumer(gateway, "a")
+        assert values(await fetch(gateway, one, token="a")) == [1, 2]
+        status, answer = await ask(gateway, "POST", "", {}, "b")
+        assert (status, answer["error_code"]) == (409, 40901)
+        status, answer = await ask(gateway, "GET", f"/consumer/{one}/messages", token="c")
+        assert (status, answer["error_code"]) == (404, 40403), "it is another's"
+        # From the next look on it is the other view for both, and what is held is read again for it.
+        masking.hidden_from = {"a", "b"}
+        await gateway.reloader.reload()
+        two = await consumer(gateway, "b")
+        found: list[Any] = []
+        while len(found) < 2:
+            found += await fetch(gateway, two, "timeout=3000", token="b")
+        assert values(found) == ["hidden", "hidden"]
+
+
+async def test_idle_consumers_and_subscriptions_without_any_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(subscriptions, "EMPTY_SECONDS", 0.0)
+    async with subscribed() as (gateway, script):
+        await script.publish([b"1"])
+        one = await consumer(gateway)
+        (member,) = script.members[GROUP].members
+        await until(lambda: not script.members[GROUP].members)  # it looks once a second
+        status, answer = await ask(gateway, "GET", f"/consumer/{one}/messages")
+        assert (status, answer["error_code"]) == (404, 40403)
+        assert not member.has or script.groups[GROUP] == {0: (0, "")}
+        assert not gateway.gateway.connections
+
+
+async def test_a_gateway_that_stops_leaves_its_groups_and_answers() -> None:
+    async with subscribed() as (gateway, script):
+        one = await consumer(gateway)
+        found: list[Any] = []
+
+        async def wait() -> None:
+            found.extend(await fetch(gateway, one, "timeout=60000"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await until(lambda: gateway.gateway.request_load.waiting)
+            await gateway.gateway.drain("stops", 5)
+            await until(lambda: not script.members[GROUP].members)
+        assert found == []
+
+
+async def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "MOST_SUBSCRIPTIONS", 1)
+    monkeypatch.setattr("kiwi_gw.dialects.pulsar.consuming.MOST_CONSUMERS", 1)
+    async with subscribed() as (gateway, _):
+        await consumer(gateway)
+        status, answer = await ask(gateway, "POST", "", {})
+        assert (status, answer["error_code"]) == (429, 42901)
+        status, answer = await ask(gateway, "POST", "2", {})
+        assert (status, answer["error_code"]) == (429, 42901)
+
+
+async def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kiwi_gw.dialects.pulsar.dispatcher.MOST_MESSAGES", 5)
+    async with subscribed() as (gateway, script):
+        await script.publish([b"%d" % n for n in range(12)])
+        one = await consumer(gateway)
+        had = await fetch(gateway, one, "max_messages=100")
+        assert values(had) == [0, 1, 2, 3, 4]
+        assert await fetch(gateway, one, "timeout=0") == []
+        assert (await change(gateway, "individual", had))[0] == 200
+        assert values(await fetch(gateway, one, "timeout=5000")) == [5, 6, 7, 8, 9]
+        assert read_message_id(had[0]["messageId"]).offset == 0
