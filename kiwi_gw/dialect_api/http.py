@@ -104,7 +104,7 @@ class ClientRights(Protocol):
         CommitRefused."""
 
     async def group_state(self, source_id: str, group: str) -> GroupState:
-        """Return what the source knows of a group. Raises CommitRefused."""
+        """Return what the source knows of a group. Raises CommitRefused, also where that takes too long."""
 
     async def forget_group(self, source_id: str, group: str) -> None:
         """Have the source forget a group without members. Raises CommitRefused."""

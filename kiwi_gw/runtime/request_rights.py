@@ -40,6 +40,7 @@ MOST_BYTES: Final = 64 << 20
 """Of records that plain requests have on their way, in one process; and the same for their bodies."""
 
 _TURN_SECONDS: Final = 0.001
+_ORIGIN_SECONDS: Final = 5.0
 _EVERY: Final = 64
 _OBJECTS, _HEADER = 500, 200
 """Bytes of the objects that a record, and each of its headers, is made of."""
@@ -85,6 +86,17 @@ class Context(GroupContext, Protocol):
 
     @property
     def command_scheduler(self) -> CommandScheduler: ...
+
+
+@contextmanager
+def _in_time() -> Iterator[None]:
+    """Give an origin so long to answer. Raises CommitRefused."""
+    try:
+        with trio.fail_after(_ORIGIN_SECONDS):
+            yield
+    except trio.TooSlowError:
+        words = f"the source's origin has not answered within {_ORIGIN_SECONDS:g} s"
+        raise CommitRefused(RefusalCode.UNAVAILABLE, words, retry=True) from None
 
 
 class RequestRights:
@@ -153,16 +165,19 @@ class RequestRights:
         if not isinstance(source, History):
             words = "the source does not run just now, or cannot be read again"
             raise CommitRefused(RefusalCode.UNAVAILABLE, words, retry=True)
-        if isinstance(start, AtTime):
-            return await source.at(start.timestamp)
-        there = await source.offset_range()
+        with _in_time():
+            if isinstance(start, AtTime):
+                return await source.at(start.timestamp)
+            there = await source.offset_range()
         return there.first if start is StartAt.EARLIEST else there.end
 
     async def group_state(self, source_id: str, group: str) -> GroupState:
-        return await self._groups(source_id).group_state(group)
+        with _in_time():
+            return await self._groups(source_id).group_state(group)
 
     async def forget_group(self, source_id: str, group: str) -> None:
-        await self._groups(source_id).forget_group(group)
+        with _in_time():
+            await self._groups(source_id).forget_group(group)
 
     def _groups(self, source_id: str) -> Groups:
         source = self._context.running_source(source_id)
