@@ -87,6 +87,7 @@ class TopicGroupMember:
         self._news: GroupAssignment | None = None
         self._told = Wakeup()
         self._joined = trio.Event()
+        self._joining = False
         self._shared: frozenset[int] | None = None  # what it has shared out, as the leader
 
     # --- for who uses it -------------------------------------------------------------------
@@ -140,6 +141,7 @@ class TopicGroupMember:
         connection = await self._groups.connect(place.group)
         if connection is None:
             return False
+        self._joining = True
         try:
             with trio.move_on_after(2 * place.session + 5):  # others have a session to join, too
                 answer = await connection.ask(self._request())
@@ -160,6 +162,7 @@ class TopicGroupMember:
                 await self._begin(answer.member_id, answer.generation_id, has, members)
                 return True
         finally:
+            self._joining = False
             connection.close()
         return False
 
@@ -178,7 +181,7 @@ class TopicGroupMember:
 
     async def _begin(self, member: str, generation: int, has: frozenset[int], members: int) -> None:
         """Have these partitions, in this generation."""
-        follows = generation == self._generation + 1 and member == self._id and not self._overdue
+        follows = generation == self._generation + 1 and member == self._id
         kept = self._has & has if follows else frozenset()
         self._id, self._generation, self._alive_at = member, generation, trio.current_time()
         self._has, self._members = kept, members
@@ -227,7 +230,9 @@ class TopicGroupMember:
 
     @property
     def _overdue(self) -> bool:
-        return trio.current_time() - self._alive_at >= self._place.session
+        """Whether it was silent for too long. Who waits to join anew is alive, and others may take long."""
+        silent = trio.current_time() - self._alive_at >= self._place.session
+        return silent and not self._joining
 
     def _look_alive(self) -> bool:
         """Be put out, if it was silent for too long. Returns whether it was."""
