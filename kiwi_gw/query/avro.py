@@ -75,21 +75,7 @@ def _reader(
 ) -> Callable[[bytes], Value]:
     import fastavro
 
-    named: dict[str, Any] = {}
-    try:
-        for text in references:
-            fastavro.parse_schema(_plain(msgspec.json.decode(text)), named)
-        parsed = fastavro.parse_schema(_plain(msgspec.json.decode(schema)), named)
-    except (
-        fastavro.schema.SchemaParseException,
-        fastavro.schema.UnknownType,
-        AttributeError,
-        KeyError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ) as error:
-        raise ValueError(f"this is no Avro schema: {error}") from error
+    parsed, named = parse(schema, references)
     if guarded and _has_endless_array(parsed, named, set()):
         raise ValueError("it has an array of what takes no bytes: a datum of a few could hold any number")
     read_datum = _reader_in_python() if _depth(parsed, named, {}) > _DEEPEST else fastavro.schemaless_reader
@@ -103,6 +89,28 @@ def _reader(
         return found if source.tell() == len(value) else UNDECODABLE
 
     return read
+
+
+def parse(schema: str, references: Sequence[str] = ()) -> tuple[Any, dict[str, Any]]:
+    """Read the JSON text of a schema, without logical types. Returns it, and all named types by their full
+    names. Raises as `RegisteredSchema`."""
+    import fastavro
+
+    named: dict[str, Any] = {}
+    try:
+        for text in references:
+            fastavro.parse_schema(_plain(msgspec.json.decode(text)), named)
+        return fastavro.parse_schema(_plain(msgspec.json.decode(schema)), named), named
+    except (
+        fastavro.schema.SchemaParseException,
+        fastavro.schema.UnknownType,
+        AttributeError,
+        KeyError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise ValueError(f"this is no Avro schema: {error}") from error
 
 
 def _plain(schema: Any) -> Any:

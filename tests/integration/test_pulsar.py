@@ -6,6 +6,7 @@ What was written is read back by aiokafka's consumer, and keys land where Kafka'
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import struct
@@ -16,6 +17,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyspark
 import pytest
 import trio
@@ -134,6 +136,9 @@ async def test_everything_of_a_message_is_in_its_record(
         for kind, value, _ in values:
             sent = [*sent, *await client.send({"value": value}, kind=kind)]
         sent = [*sent, *await client.send({"value": {"n": [1]}}, kind="JSON", value_schema={"type": "JSON"})]
+        record = {"type": "record", "name": "A", "fields": [{"name": "a", "type": ["null", "string"]}]}
+        avro = {"value_schema": {"type": "AVRO", "schema": record}}
+        sent = [*sent, *await client.send({"value": {"a": "é"}}, kind="avro", **avro)]
         pair = {"key_schema": {"type": "INT32"}, "value_schema": '{"type": "STRING"}'}
         sent = [*sent, *await client.send({"key": 9, "value": "v"}, kind="key_value", **pair)]
         body = {"messages": [{"key": "b", "payload": "of a broker", "properties": {"c": ""}}]}
@@ -141,12 +146,13 @@ async def test_everything_of_a_message_is_in_its_record(
         assert status == 200
     found = await read(broker.bootstrap, name, len(sent) + 1)
     assert [read_message_id(each["messageId"]).offset for each in sent] == list(range(len(sent)))
-    first, second, *others, of_json, of_pair, of_broker = found
+    first, second, *others, of_json, of_avro, of_pair, of_broker = found
     assert (first.key, first.value, first.timestamp) == (b"k", "é".encode(), 1_763_800_000_000)
     assert first.headers == (("a", b"b"), ("__pulsar.sequence", b"5"))
     assert (second.key, second.value) == (b"gone", None)
     assert [record.value for record in others] == [expected for _, _, expected in values]
     assert json.loads(of_json.value) == {"n": [1]}
+    assert fastavro.schemaless_reader(io.BytesIO(of_avro.value), record, None) == {"a": "é"}
     assert (of_pair.key, of_pair.value) == (struct.pack(">i", 9), b"v")
     assert (of_broker.key, of_broker.value, of_broker.headers) == (b"b", b"of a broker", (("c", b""),))
     ledger, offset, partition = answer["messagePublishResults"][0]["messageId"].split(":")

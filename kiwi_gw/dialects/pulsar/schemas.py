@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
+from kiwi_gw.query.avro_writer import datum_writer, schema_text
 
 Encode = Callable[[bytes], bytes | None]
 """Makes bytes of a value as JSON; None of null. Raises ValueError, with words for the client."""
@@ -26,6 +27,7 @@ KEY_VALUE: Final = "key_value"
 _INTEGERS: Final[Mapping[str, str]] = {"int8": ">b", "int16": ">h", "int32": ">i", "int64": ">q"}
 _FLOATS: Final[Mapping[str, str]] = {"float": ">f", "double": ">d"}
 _NULL: Final = b"null"
+_MOST_WORDS: Final = 300
 
 DEEPEST: Final = 60
 """Of a value, in levels: with what stands around it a body has 64 at most."""
@@ -67,19 +69,40 @@ def schema_info(given: Raw, code: PulsarCode) -> SchemaInfo:
 
 def encoder_of(info: SchemaInfo, code: PulsarCode) -> Encode:
     """Return how values of a schema become bytes. Raises PulsarError with this code, or NOT_IN_KAFKA."""
-    encode = value_encoder(info.type)
+    kind, defined = info.type.lower(), info.schema not in (None, "", {})
+    if defined and kind in ("avro", "json"):
+        return _defined(kind, info.schema, code)
+    encode = value_encoder(kind)
     if encode is None:
         raise unknown_type(info.type, code)
-    if info.schema not in (None, "", {}):
-        words = "a schema with a definition is not taken here, as there is no schema registry for it yet"
-        raise PulsarError(code, words)
+    if defined:
+        raise PulsarError(code, f"the type {kind} has no definition")
+    return encode
+
+
+def _defined(kind: str, schema: object, code: PulsarCode) -> Encode:
+    """Return how values become bytes that a definition describes: one Avro datum, or the JSON that it was."""
+    try:
+        write = datum_writer(schema_text(schema))
+    except ModuleNotFoundError:
+        raise PulsarError(code, "this gateway cannot read Avro: pip install 'kiwi-gw[avro]'") from None
+    except (ValueError, TypeError) as error:
+        raise PulsarError(code, str(error)[:_MOST_WORDS]) from None
+
+    def encode(text: bytes) -> bytes | None:
+        if text == _NULL:
+            return None
+        checked = _json(text)
+        data = write(_decoded(text, Any, "must be JSON"))
+        return data if kind == "avro" else checked
+
     return encode
 
 
 def unknown_type(kind: str, code: PulsarCode) -> PulsarError:
     """Say why a type is not taken."""
     if kind.lower() == "avro":
-        return PulsarError(code, "avro is not taken here yet: it needs a schema registry")
+        return PulsarError(code, "avro needs a definition: the schema of its SchemaInfo")
     return PulsarError(PulsarCode.NOT_IN_KAFKA, f"there is no schema type {kind[:40]!r} here")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import struct
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
-from kiwi_gw.dialects.pulsar.schemas import DEEPEST, encoder_of, schema_info, value_encoder
+from kiwi_gw.dialects.pulsar.schemas import DEEPEST, SchemaInfo, encoder_of, schema_info, value_encoder
 
 
 @pytest.mark.parametrize(
@@ -85,11 +87,11 @@ def test_a_schema_may_be_an_object_or_its_text() -> None:
         (b"5", 42203, "the schema must be an object"),
         (b'"{"', 42203, "the schema must be an object"),
         (b"{}", 42203, "the schema must be an object"),
-        (b'{"type":"AVRO","schema":"x"}', 42203, "avro is not taken here yet"),
+        (b'{"type":"AVRO","schema":"x"}', 42203, "this is no Avro schema"),
         (
             b'{"type":"JSON","schema":{"type":"record"}}',
             42203,
-            "a schema with a definition is not taken here",
+            "this is no Avro schema",
         ),
         (b'{"type":"PROTOBUF"}', 42206, "there is no schema type 'PROTOBUF' here"),
     ],
@@ -111,3 +113,28 @@ def test_values_are_nested_so_deep_and_no_deeper() -> None:
             assert encode(text) == text
         with pytest.raises(ValueError, match="nested deeper than 60 levels"):
             encode(b"[" + deep + b"]")
+
+
+def test_values_with_a_definition() -> None:
+    definition = {
+        "type": "record",
+        "name": "A",
+        "fields": [{"name": "a", "type": ["null", "long"], "default": None}],
+    }
+    text = json.dumps(definition)
+    for given_as in (definition, text, base64.b64encode(text.encode()).decode()):
+        avro = encoder_of(schema_of({"type": "AVRO", "schema": given_as}), PulsarCode.VALUE_SCHEMA)
+        assert avro(b'{"a": 5}') == b"\x02\x0a"
+        assert avro(b"{}") == b"\x00"
+        assert avro(b"null") is None
+        as_json = encoder_of(schema_of({"type": "json", "schema": given_as}), PulsarCode.VALUE_SCHEMA)
+        assert as_json(b'{"a": 5}') == b'{"a": 5}'
+        for encode in (avro, as_json):
+            with pytest.raises(ValueError, match="a: must be one of null, long"):
+                encode(b'{"a": "x"}')
+    with pytest.raises(PulsarError, match="the type string has no definition"):
+        encoder_of(schema_of({"type": "STRING", "schema": text}), PulsarCode.VALUE_SCHEMA)
+
+
+def schema_of(info: object) -> SchemaInfo:
+    return schema_info(Raw(json.dumps(info).encode()), PulsarCode.VALUE_SCHEMA)
