@@ -12,6 +12,7 @@ import trio
 
 from kiwi_gw.dialects.pulsar.message_ids import MessageId, read_message_id
 from kiwi_gw.testing import GatewayUnderTest, Script, ScriptedSources, open_gateway
+from tests.edge.admin import scrape, value
 from tests.edge.test_pulsar import Rights
 from tests.edge.wire import Client, asked, joined_chunks
 
@@ -34,7 +35,7 @@ async def reading(
     sources = ScriptedSources(replayable=replayable)
     plugins: dict[str, Any] = {"scripted": sources} | ({"rights": Rights()} if rights else {})
     text = TEXT.format(plugins=", rights" if rights else "", window=window)
-    async with open_gateway(text, plugins=plugins) as gateway:
+    async with open_gateway(text, plugins=plugins, admin="127.0.0.1:0") as gateway:
         with trio.fail_after(20):
             yield gateway, sources["orders"]
 
@@ -220,3 +221,18 @@ async def test_a_gateway_that_stops_answers_with_what_it_has() -> None:
         assert found[0][0] == 200
         assert found[0][1]["messages"] == []
         assert "error" not in found[0][1]
+
+
+async def test_who_reads_is_counted_and_shown() -> None:
+    async with reading() as (gateway, script):
+        await script.publish([b"0"])
+        await get(gateway)
+        async with await gateway.connect() as stream:
+            await stream.send_all(head("from=latest&timeout=60000"))
+            await until(lambda: len(gateway.gateway.connections) == 1)
+            (connection,) = gateway.gateway.connections
+            assert (connection.dialect, connection.identity.anonymous) == ("pulsar", True)
+            samples = await scrape(gateway.admin_address)
+            labels = {"dialect": "pulsar", "transport": "http"}
+            assert value(samples, "connections", **labels) == 1
+            assert value(samples, "connections_opened_total", **labels) == 2

@@ -102,7 +102,7 @@ _GATEWAY = (
 _CONNECTIONS = (
     *_own(
         MetricKind.GAUGE,
-        "connections{dialect,transport}: Open connections.",
+        "connections{dialect,transport}: Open connections, and what reads for plain requests (http).",
         "connections_limit: How many there may be: `server.limits.max_connections`, of all workers, if "
         "there is a limit.",
         "connections_blocked{transport}: Connections whose socket takes nothing at the moment.",

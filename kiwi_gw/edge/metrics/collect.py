@@ -32,7 +32,7 @@ _TURN_SECONDS = 0.001
 
 _OPCODES = {0: "continuation", 1: "text", 2: "binary", 8: "close", 9: "ping", 10: "pong"}
 
-_WS = "ws"
+_WS, _HTTP = "ws", "http"
 """The transport of every connection that has subscriptions so far."""
 
 _MAX_PARTITIONS = 256
@@ -144,7 +144,10 @@ class Collector:
     def _counted(self, snapshot: MetricsSnapshot) -> None:
         gateway, meters = self._gateway, self._gateway.meters
         for dialect, count in meters.opened.items():
-            snapshot.put("connections_opened_total", count, dialect, _WS)
+            # Who reads for plain requests is one, too, of a protocol without WebSocket.
+            snapshot.put(
+                "connections_opened_total", count, dialect, _WS if dialect in self._dialects else _HTTP
+            )
         _put_counts(snapshot, "connections_closed_total", meters.closed)
         _put_counts(snapshot, "connections_rejected_total", self._listener.rejected)
         _put_counts(snapshot, "commands_total", meters.commands)
@@ -274,7 +277,8 @@ def _connection(totals: _Totals, connection: Connection) -> None:
     totals["sent_bytes_total", _WS] += writer.sent_bytes
     if connection.closed:
         return  # it ended while we looked
-    totals["connections", connection.dialect, _WS] += 1
+    transport = _WS if isinstance(writer, WebSocketWriter) else _HTTP
+    totals["connections", connection.dialect, transport] += 1
     totals["connections_blocked", _WS] += writer.full
     if isinstance(writer, WebSocketWriter):
         totals["outbound_buffer_bytes", _WS] += writer.waiting_bytes
