@@ -20,9 +20,10 @@ import msgspec
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.decoding import sentence
 from kiwi_gw.dialect_api.http import HttpRequest, HttpResponse, HttpStream, NotStreamed
-from kiwi_gw.dialects.pulsar.dispatcher import Dispatcher, Message, SubscriptionType
+from kiwi_gw.dialects.pulsar.dispatcher import Dispatcher, SubscriptionType
 from kiwi_gw.dialects.pulsar.errors import JSON, PulsarCode, PulsarError
 from kiwi_gw.dialects.pulsar.message_encoder import IN_ARRAY, messages_wire, redelivered
+from kiwi_gw.dialects.pulsar.message_queues import Message
 from kiwi_gw.dialects.pulsar.messages import ConsumerPath, FetchParameters, NewConsumer, SubscriptionPath
 from kiwi_gw.dialects.pulsar.reading import PIECE_BYTES
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings

@@ -16,9 +16,9 @@ import msgspec
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.decoding import sentence
 from kiwi_gw.dialect_api.http import ClientRights, HttpRequest, HttpResponse
-from kiwi_gw.dialects.pulsar.dispatcher import Place
 from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
 from kiwi_gw.dialects.pulsar.message_ids import MessageId, read_message_id
+from kiwi_gw.dialects.pulsar.message_queues import Place
 from kiwi_gw.dialects.pulsar.messages import (
     ConsumerSeen,
     CursorAnswer,

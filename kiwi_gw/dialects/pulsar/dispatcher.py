@@ -3,11 +3,12 @@
 Theory of operation. The dispatcher is told which partitions this gateway has, and what was read of them. It
 holds every message with its bytes until that is acknowledged: first in a queue, then *pending* at a consumer,
 and in the queue again where it comes back (a timeout, `negative`, a consumer that goes, an answer that was
-aborted). A queue gives first what was read first, so what comes back comes before what is new.
+aborted). What was read first goes first, so what comes back comes before what is new.
 
 `shared` and the two types with one consumer at a time have one queue. `key_shared` has one for each key:
 while a message of a key is pending, the key is its consumer's, and nobody else is served from that queue.
-Messages without a key have one that is nobody's.
+Messages without a key have one that is nobody's. Of the queues that a consumer may have, it gets the one
+whose first message was read first: so no key keeps others from being served.
 
 Nothing here knows a clock, a task or Kafka: times are parameters (seconds).
 """
@@ -16,23 +17,20 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from dataclasses import dataclass
 from itertools import count
 from math import inf
+from operator import itemgetter
 from typing import Final
 
+from kiwi_gw.dialects.pulsar.message_queues import Consumer, Message, MessageQueue, Place, ReadyQueues
 from kiwi_gw.dialects.pulsar.partition_cursor import PartitionCursor
 
 MOST_MESSAGES: Final = 10_000
 MOST_BYTES: Final = 16 << 20
 """What one subscription holds."""
 
-_LEFT: Final = 64
-"""So many that are gone may be left among those that wait, beside as many as these."""
-
-Place = tuple[int, int]
-"""A partition and an offset."""
+_order: Final = itemgetter(0)
 
 
 class SubscriptionType(enum.Enum):
@@ -49,74 +47,10 @@ class SubscriptionType(enum.Enum):
         return self in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
 
 
-@dataclass(slots=True, eq=False)
-class Message:
-    """A message that is held. place: where it is. order: in which messages were read. payload: its bytes.
-    deliveries: how often it was delivered. owner: the consumer that it is pending at. due: when it comes
-    back. gone: it is held no more."""
-
-    place: Place
-    order: int
-    payload: bytes
-    queue: MessageQueue
-    deliveries: int = 0
-    owner: Consumer | None = None
-    due: float = inf
-    gone: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class Consumer:
-    """One that fetches. ack_seconds: after so long what it has not acknowledged comes back; inf: never.
-    pending: what it has, the longest first. queues: that are its own, and have something."""
-
-    name: str
-    ack_seconds: float = inf
-    pending: dict[Place, Message] = field(default_factory=dict)
-    queues: dict[MessageQueue, None] = field(default_factory=dict)
-
-
-class MessageQueue:
-    """Messages that wait. owner: whose they are, by their key. pending: how many are not here, but with
-    consumers."""
-
-    __slots__ = ("_heap", "key", "owner", "pending", "waiting")
-
-    def __init__(self, key: bytes | None) -> None:
-        self.key = key
-        self.owner: Consumer | None = None
-        self.pending = 0
-        self.waiting = 0
-        self._heap: list[tuple[int, Message]] = []
-
-    def put(self, message: Message) -> None:
-        heappush(self._heap, (message.order, message))
-        self.waiting += 1
-
-    def drop(self) -> None:
-        """Count one less: it is gone, and is left out when it is its turn."""
-        self.waiting -= 1
-        if len(self._heap) > 2 * self.waiting + _LEFT:
-            self._heap = [each for each in self._heap if not each[1].gone]
-            heapify(self._heap)
-
-    def first(self) -> Message:
-        """Return the next message; there must be one."""
-        while (message := self._heap[0][1]).gone:
-            heappop(self._heap)
-        return message
-
-    def take(self) -> Message:
-        message = self.first()
-        heappop(self._heap)
-        self.waiting -= 1
-        return message
-
-
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
     """Say what came of an acknowledgement. changed: partitions whose cursors moved. moved: places in
-    partitions that this gateway does not have. unread: places that nobody was given yet."""
+    partitions that this gateway does not have. unread: places that were not read yet."""
 
     changed: frozenset[int]
     moved: Sequence[Place]
@@ -137,7 +71,7 @@ class Dispatcher:
         self.due = inf
         self._held: dict[int, dict[int, Message]] = {}
         self._queues: dict[bytes | None, MessageQueue] = {}
-        self._free: dict[MessageQueue, None] = {}  # that are nobody's, and have something
+        self._free = ReadyQueues()  # that are nobody's
         self._numbers = count()
 
     # --- partitions, and what is read of them ------------------------------------------------
@@ -164,10 +98,13 @@ class Dispatcher:
     def take(
         self, partition: int, offsets: Iterable[int], keys: Iterable[bytes | None], payloads: Iterable[bytes]
     ) -> None:
-        """Take messages that were read of a partition, in order. What lies between them does not exist."""
+        """Take messages that were read of a partition, in order. What lies between them does not exist; what
+        was read before is left out."""
         cursor, held, reached = self.cursors[partition], self._held[partition], self.read[partition]
         by_key = self.kind is SubscriptionType.KEY_SHARED
         for offset, key, payload in zip(offsets, keys, payloads, strict=True):
+            if offset < reached:
+                continue
             if offset > reached:
                 cursor.acknowledge(reached, offset)
             reached = offset + 1
@@ -178,7 +115,7 @@ class Dispatcher:
             self.messages += 1
             self.bytes += len(payload)
             self._put(message)
-        self.read[partition] = max(self.read[partition], reached)
+        self.read[partition] = reached
 
     def read_up_to(self, partition: int, offset: int) -> bool:
         """Take note that there is nothing more up to there. Returns whether the cursor moved."""
@@ -211,7 +148,10 @@ class Dispatcher:
             return found
         due = now + consumer.ack_seconds
         self.due = min(self.due, due)
-        while len(found) < most and (queue := next(iter(consumer.queues or self._free), None)) is not None:
+        while len(found) < most:
+            queue = min(consumer.own.first(), self._free.first(), key=_order)[1]
+            if queue is None:
+                break
             message = queue.first()
             most_bytes -= len(message.payload)
             if found and most_bytes < 0:
@@ -222,12 +162,9 @@ class Dispatcher:
             consumer.pending[message.place] = message
             queue.pending += 1
             if queue.key is not None and queue.owner is None:
+                self._free.drop(queue)
                 queue.owner = consumer
-                del self._free[queue]
-                if queue.waiting:
-                    consumer.queues[queue] = None
-            elif not queue.waiting:
-                del (self._free if queue.owner is None else consumer.queues)[queue]
+            self._list(queue)
             found.append(message)
         return found
 
@@ -310,9 +247,16 @@ class Dispatcher:
 
     def _put(self, message: Message) -> None:
         """Have a message wait."""
-        queue = message.queue
-        queue.put(message)
-        (self._free if queue.owner is None else queue.owner.queues)[queue] = None
+        message.queue.put(message)
+        self._list(message.queue)
+
+    def _list(self, queue: MessageQueue) -> None:
+        """Have a queue be found by those who may have its messages."""
+        ready = self._free if queue.owner is None else queue.owner.own
+        if queue.waiting:
+            ready.put(queue)
+        else:
+            ready.drop(queue)
 
     def _give_back(self, messages: Iterable[Message]) -> None:
         for message in list(messages):
@@ -328,10 +272,9 @@ class Dispatcher:
         message.owner = None
         queue.pending -= 1
         if queue.owner is not None and not queue.pending:
-            queue.owner.queues.pop(queue, None)
+            queue.owner.own.drop(queue)
             queue.owner = None
-            if queue.waiting:
-                self._free[queue] = None
+            self._list(queue)
 
     def _forget(self, message: Message) -> None:
         """Hold a message no more."""
@@ -344,10 +287,7 @@ class Dispatcher:
             self._take_off(message)
         else:
             queue.drop()
-            if not queue.waiting:
-                self._free.pop(queue, None)
-                if queue.owner is not None:
-                    queue.owner.queues.pop(queue, None)
+            self._list(queue)
         if queue.key is not None and not queue.waiting and not queue.pending:
             self._queues.pop(queue.key, None)
 
