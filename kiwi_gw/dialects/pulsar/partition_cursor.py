@@ -1,14 +1,17 @@
 """How far a subscription has come in one partition: the first message that is not acknowledged, and what is
 acknowledged above it.
 
-Kafka keeps it as a committed offset and the text beside that: `1` and, in base64, two numbers of each range,
-how far it begins behind the one before and how long it is (varints, both less one).
+Kafka keeps it as a committed offset and the text beside that: `1` and, in base64, a checksum and two numbers
+of each range, how far it begins behind the one before and how long it is (varints, both less one). The
+checksum is of the offset, too: where somebody moves the offset and keeps the text (MirrorMaker does, for the
+offsets of another cluster), the ranges would be of other messages.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import chain
@@ -18,6 +21,7 @@ MOST_TEXT: Final = 4_000
 """Bytes of the text. Brokers take 4,096 if nobody has set it otherwise."""
 
 _VERSION: Final = "1"
+_SUM_BYTES: Final = 4
 
 
 class PartitionCursor:
@@ -70,7 +74,7 @@ def _write(position: int, firsts: Sequence[int], stops: Sequence[int]) -> str:
     if not firsts:
         return ""
     data = bytearray()
-    most = (MOST_TEXT - len(_VERSION)) // 4 * 3
+    most = (MOST_TEXT - len(_VERSION)) // 4 * 3 - _SUM_BYTES
     before = position
     for first, stop in zip(firsts, stops, strict=True):
         pair = bytes(chain(_varint(first - before - 1), _varint(stop - first - 1)))
@@ -78,7 +82,7 @@ def _write(position: int, firsts: Sequence[int], stops: Sequence[int]) -> str:
             break
         data += pair
         before = stop
-    return _VERSION + base64.b64encode(data).decode()
+    return _VERSION + base64.b64encode(_sum(position, data) + data).decode()
 
 
 def _read(position: int, text: str) -> list[tuple[int, int]]:
@@ -88,7 +92,9 @@ def _read(position: int, text: str) -> list[tuple[int, int]]:
         data = base64.b64decode(text[len(_VERSION) :], validate=True)
     except (ValueError, binascii.Error):
         return []
-    found, before, at = [], position, 0
+    if data[:_SUM_BYTES] != _sum(position, data[_SUM_BYTES:]):
+        return []
+    found, before, at = [], position, _SUM_BYTES
     try:
         while at < len(data):
             gap, at = _read_varint(data, at)
@@ -99,6 +105,10 @@ def _read(position: int, text: str) -> list[tuple[int, int]]:
     except (IndexError, ValueError):
         return []
     return found
+
+
+def _sum(position: int, data: bytes | bytearray) -> bytes:
+    return zlib.crc32(data, zlib.crc32(b"%d" % position)).to_bytes(_SUM_BYTES)
 
 
 def _varint(value: int) -> Sequence[int]:
