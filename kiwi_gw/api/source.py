@@ -191,8 +191,8 @@ class GroupMember(Protocol):
         joins again. CommitRefused: it cannot be a member (`GROUP_IN_USE`: those who are share otherwise)."""
 
     async def commit(self, positions: Mapping[int, tuple[int, str]]) -> None:
-        """Keep these. CommitRefused: none of them was kept, and why; `MOVED`: this member does not have all
-        of the partitions any more."""
+        """Keep these, for what it has by the last assignment that was taken. CommitRefused: none of them was
+        kept, and why; `MOVED`: this member does not have all of the partitions any more, or has them anew."""
 
 
 @dataclass(frozen=True, slots=True)

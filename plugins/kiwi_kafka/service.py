@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from typing import cast
 
 import structlog
@@ -288,14 +288,15 @@ async def open_kafka(context: PluginContext) -> AsyncIterator[Kafka]:
     except OSError as error:
         raise PluginError(f"kafka.security: {error}") from error
     registry = None if settings.registry is None else await _registry(settings.registry)
-    async with trio.open_nursery() as nursery:
-        kafka = Kafka(settings, BrokerClientFactory(settings, nursery), nursery, registry)
-        kafka.start()
-        try:
-            yield kafka
-        finally:
-            kafka.close()
-            nursery.cancel_scope.cancel()
+    with ExitStack() as behind:  # members of groups, which leave when the nursery is cancelled
+        async with trio.open_nursery() as nursery:
+            kafka = Kafka(settings, BrokerClientFactory(settings, nursery), nursery, registry)
+            behind.callback(kafka.close)
+            kafka.start()
+            try:
+                yield kafka
+            finally:
+                nursery.cancel_scope.cancel()
 
 
 async def _registry(settings: RegistrySettings) -> SchemaRegistry:

@@ -4,12 +4,16 @@ protocol, version 0, so that Kafka's own tools can show it)."""
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from kiwi_kafka.client.requests import MemberAssignment, ProtocolMetadata
 
-PROTOCOL_TYPE = "consumer"
+PROTOCOL_TYPE: Final = "consumer"
+_NONSENSE: Final = (ValueError, LookupError, TypeError, ArithmeticError, RecursionError, struct.error)
+"""What reading raises for words that are not ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +22,16 @@ class Claim:
 
     had: frozenset[int]
     since: int
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Say what the leader gives a member. members: how many the group has. is_new: it had committed nothing
+    when this was decided."""
+
+    partitions: frozenset[int]
+    members: int
+    is_new: bool
 
 
 def write_claim(topic: str, claim: Claim) -> bytes:
@@ -31,27 +45,26 @@ def read_claim(data: bytes) -> Claim:
     try:
         said = json.loads(ProtocolMetadata.decode(data).user_data)
         return Claim(frozenset(map(int, said["had"])), int(said["since"]))
-    except (ValueError, KeyError, TypeError):
+    except _NONSENSE:
         return Claim(frozenset(), 2**63)
 
 
-def write_assignment(topic: str, partitions: Collection[int], members: int) -> bytes:
-    """Write what a member has. members: of the group."""
-    data = json.dumps({"members": members}).encode()
-    return bytes(MemberAssignment(0, [(topic, sorted(partitions))], data).encode())
+def write_assignment(topic: str, share: Share) -> bytes:
+    """Write what a member has. With our own words in it: Kafka lets no consumer of its newer protocol into a
+    group whose assignments have some."""
+    data = json.dumps({"members": share.members, "new": share.is_new}).encode()
+    return bytes(MemberAssignment(0, [(topic, sorted(share.partitions))], data).encode())
 
 
-def read_assignment(data: bytes) -> tuple[frozenset[int], int]:
-    """Return the partitions that a member has, and how many members there are. ValueError: it cannot be
-    read."""
-    if not data:
-        return frozenset(), 1
-    found = MemberAssignment.decode(data)
+def read_assignment(data: bytes) -> Share | None:
+    """Read what a member has. None: it was not a gateway that decided that."""
     try:
-        members = int(json.loads(found.user_data)["members"])
-    except (KeyError, TypeError):
-        members = 1
-    return frozenset(p for _, partitions in found.assignment for p in partitions), members
+        found = MemberAssignment.decode(data)
+        said = json.loads(found.user_data)
+        partitions = frozenset(p for _, partitions in found.assignment for p in partitions)
+        return Share(partitions, int(said["members"]), bool(said["new"]))
+    except _NONSENSE:
+        return None
 
 
 def to_one(claims: Mapping[str, Claim], partitions: Collection[int]) -> dict[str, set[int]]:

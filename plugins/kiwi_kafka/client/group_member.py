@@ -2,11 +2,14 @@
 
 Theory of operation. One task joins, and then says every third of the session that it lives. When Kafka
 answers that the group is joined anew it joins again, and keeps what it has until it knows what it has then:
-Kafka takes commits of the old generation meanwhile, and refuses those of a member that it has put out. What
-it has in two generations that follow each other nobody else has had between them.
+Kafka takes commits of the old generation until the new one begins, and refuses those of a member that it has
+put out. What it has in two generations that follow each other nobody else has had between them.
 
 A member that has not said for a whole session that it lives (its process stood still) takes itself for put
-out, before it asks: whatever it had may be another's.
+out, before it asks: whatever it had may be another's. What counts is when it said so, not when it read the
+answer.
+
+A commit is for what the member had when it was made: partitions that go and come back meanwhile are moved.
 
 Records are no part of this: they come by the reader of the topic.
 """
@@ -27,6 +30,7 @@ from kiwi_kafka.client.errors import readable
 from kiwi_kafka.client.group_assignor import (
     PROTOCOL_TYPE,
     Claim,
+    Share,
     read_assignment,
     read_claim,
     spread,
@@ -34,7 +38,7 @@ from kiwi_kafka.client.group_assignor import (
     write_assignment,
     write_claim,
 )
-from kiwi_kafka.client.groups import NOT_THERE, GroupClient
+from kiwi_kafka.client.groups import NOT_THERE, GroupClient, check
 from kiwi_kafka.client.requests import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -50,26 +54,11 @@ _LEAVE_SECONDS: Final = 1.0
 _COMMIT_SECONDS: Final = 3.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _NO_RETENTION: Final = -1
-_PUT_OUT: Final = (
-    kafka_errors.UnknownMemberIdError,
-    kafka_errors.IllegalGenerationError,
-)
-_REFUSED: Final = {
-    kafka_errors.InconsistentGroupProtocolError: (
-        RefusalCode.GROUP_IN_USE,
-        "the group has members that share its partitions otherwise",
-    ),
-    kafka_errors.GroupAuthorizationFailedError: (
-        RefusalCode.ORIGIN_DENIED,
-        "the Kafka cluster gives this gateway no right to the group",
-    ),
-    kafka_errors.InvalidGroupIdError: (RefusalCode.GROUP, "this is not the name of a group"),
-    kafka_errors.InvalidSessionTimeoutError: (
-        RefusalCode.UNAVAILABLE,
-        "the brokers do not take kafka.client.session_timeout_ms",
-    ),
-}
-_MEMBER_ID_REQUIRED: Final = 79
+_MOVED: Final = "the partition is another member's now"
+_FOREIGN: Final = "the group has members that are no gateways"
+_MEMBER_ID_REQUIRED: Final = kafka_errors.MemberIdRequired.errno
+_PASSING: Final = (kafka_errors.RebalanceInProgressError, kafka_errors.UnknownTopicOrPartitionError)
+_PUT_OUT: Final = {kafka_errors.UnknownMemberIdError.errno, kafka_errors.IllegalGenerationError.errno}
 
 
 class TopicGroupMember:
@@ -80,13 +69,11 @@ class TopicGroupMember:
         self._since = time.time_ns() // 1_000_000
         self._id = ""
         self._generation = -1
-        self._has: frozenset[int] = frozenset()
-        self._members = 1
+        self._has: dict[int, int] = {}  # and in which generation it was given them
         self._alive_at = -math.inf
         self._refused: CommitRefused | None = None
         self._news: GroupAssignment | None = None
         self._told = Wakeup()
-        self._joined = trio.Event()
         self._joining = False
         self._shared: frozenset[int] | None = None  # what it has shared out, as the leader
 
@@ -102,11 +89,13 @@ class TopicGroupMember:
             await self._told.wait()
 
     async def commit(self, positions: Mapping[int, tuple[int, str]]) -> None:
+        had = self._checked(positions)
         with trio.move_on_after(_COMMIT_SECONDS):
-            while True:
-                self._check_has(positions)
-                if await self._commit(positions):
-                    return
+            while not await self._commit(positions):
+                await trio.sleep(_FIRST_PAUSE)
+                if self._checked(positions) != had:
+                    raise CommitRefused(RefusalCode.MOVED, _MOVED)
+            return
         words = "not known whether it was committed: Kafka does not answer"
         raise CommitRefused(RefusalCode.UNAVAILABLE, words, retry=True)
 
@@ -127,6 +116,11 @@ class TopicGroupMember:
                         self._refused = refused
                         self._told.set()
                         return
+                    log.debug("group cannot be joined", group=self._place.group, error=str(refused))
+                except kafka_errors.IncompatibleBrokerVersion as error:
+                    self._refused = CommitRefused(RefusalCode.UNAVAILABLE, str(error))
+                    self._told.set()
+                    return
                 except (UnreachableError, kafka_errors.KafkaError) as error:
                     log.debug("group cannot be joined", group=self._place.group, error=str(error))
                     self._groups.forget_coordinator(self._place.group)
@@ -150,16 +144,19 @@ class TopicGroupMember:
                     answer = await connection.ask(self._request())
                 if not self._is_well(answer.error_code):
                     return False
-                self._shared = None
-                with readable():
-                    assigned = self._assigned(answer) if answer.leader_id == answer.member_id else []
-                asked = SyncGroupRequest(place.group, answer.generation_id, answer.member_id, None, assigned)
+                self._id, generation, self._shared = answer.member_id, answer.generation_id, None
+                assigned = await self._share(answer) if answer.leader_id == self._id else []
+                asked = SyncGroupRequest(place.group, generation, self._id, None, assigned)
+                asked_at = trio.current_time()
                 given = await connection.ask(asked)
                 if not self._is_well(given.error_code):
                     return False
                 with readable():
-                    has, members = read_assignment(given.member_assignment)
-                await self._begin(answer.member_id, answer.generation_id, has, members)
+                    share = read_assignment(given.member_assignment)
+                if share is None:  # Kafka decides, where there are consumers of its newer protocol
+                    raise CommitRefused(RefusalCode.GROUP_IN_USE, _FOREIGN)
+                self._alive_at = asked_at
+                await self._begin(generation, share)
                 return True
         finally:
             self._joining = False
@@ -168,84 +165,85 @@ class TopicGroupMember:
 
     def _request(self) -> JoinGroupRequest:
         place, session = self._place, round(self._place.session * 1000)
-        protocols = [(place.kind, write_claim(place.topic, Claim(self._has, self._since)))]
+        protocols = [(place.kind, write_claim(place.topic, Claim(frozenset(self._has), self._since)))]
         return JoinGroupRequest(place.group, session, session, self._id, None, PROTOCOL_TYPE, protocols)
 
-    def _assigned(self, answer: Any) -> list[tuple[str, bytes]]:
+    async def _share(self, answer: Any) -> list[tuple[str, bytes]]:
         """Decide, as the leader, who has what."""
         place = self._place
-        claims = {member[0]: read_claim(member[-1]) for member in answer.members}
+        with readable():
+            claims = {member[0]: read_claim(member[-1]) for member in answer.members}
         self._shared = frozenset(place.partitions())
-        shares = (spread if place.sharing is Sharing.SPREAD else to_one)(claims, self._shared)
-        return [(member, write_assignment(place.topic, has, len(claims))) for member, has in shares.items()]
+        # Before anybody begins: what one has committed then says nothing of what the others have.
+        is_new = not await self._groups.fetch(place.group, place.topic, self._shared)
+        share_out = spread if place.sharing is Sharing.SPREAD else to_one
+        return [
+            (member, write_assignment(place.topic, Share(frozenset(has), len(claims), is_new)))
+            for member, has in share_out(claims, self._shared).items()
+        ]
 
-    async def _begin(self, member: str, generation: int, has: frozenset[int], members: int) -> None:
+    async def _begin(self, generation: int, share: Share) -> None:
         """Have these partitions, in this generation."""
-        follows = generation == self._generation + 1 and member == self._id
-        kept = self._has & has if follows else frozenset()
-        self._id, self._generation, self._alive_at = member, generation, trio.current_time()
-        self._has, self._members = kept, members
-        self._joined.set()
-        cursors = await self._cursors(has - kept) if has - kept else {}
-        self._has = has
-        self._tell(GroupAssignment(cursors, kept, members))
+        follows, self._generation = generation == self._generation + 1, generation
+        had, has = self._has, share.partitions
+        self._has = {p: since for p, since in had.items() if follows and p in has}
+        kept = frozenset(self._has)
+        if len(kept) < len(had):
+            self._tell(GroupAssignment({}, kept, share.members))  # before it is known where the others begin
+        cursors = await self._cursors(has - kept, share.is_new) if has - kept else {}
+        self._has |= dict.fromkeys(cursors, generation)
+        self._tell(GroupAssignment(cursors, kept, share.members))
 
-    async def _cursors(self, partitions: Collection[int]) -> dict[int, tuple[int, str]]:
+    async def _cursors(self, partitions: Collection[int], is_new: bool) -> dict[int, tuple[int, str]]:
         """Find where to go on in these; where nothing is committed, that is committed first."""
         place = self._place
-        every = place.partitions()
-        committed = await self._groups.fetch(place.group, place.topic, {*every, *partitions})
-        missing = [p for p in partitions if p not in committed]
-        if missing:
-            begin = dict.fromkeys(missing, 0) if committed else await place.begin()
+        committed = await self._groups.fetch(place.group, place.topic, partitions)
+        if missing := set(partitions) - committed.keys():
+            begin = await place.begin() if is_new else {}
             first = {p: (begin.get(p, 0), "") for p in missing}
             if not await self._commit(first):
                 raise UnreachableError("where the group begins could not be committed")
-            committed = committed | first
+            committed |= first
         return {p: committed[p] for p in partitions}
 
     async def _live(self) -> None:
         """Say now and then that it lives, until the group is to be joined anew."""
         place = self._place
+        third = place.session / 3
+        due = self._alive_at + third
         while True:
-            await trio.sleep(place.session / 3)
+            await trio.sleep_until(due)
             if self._look_alive():
                 return
             if self._shared is not None and self._shared != frozenset(place.partitions()):
                 return  # the topic has grown
-            asked = HeartbeatRequest(place.group, self._generation, self._id)
-            with trio.move_on_after(place.session / 3):
-                answer = await self._exchange(asked)
+            asked_at = trio.current_time()
+            due = asked_at + third / 2  # if nobody answers: in time for another one
+            with trio.move_on_after(third):
+                answer = await self._exchange(HeartbeatRequest(place.group, self._generation, self._id))
                 if answer is None:
                     continue
-                error = kafka_errors.for_code(answer.error_code)
-                if error is kafka_errors.NoError:
-                    self._alive_at = trio.current_time()
-                elif error is kafka_errors.RebalanceInProgressError:
-                    self._alive_at = trio.current_time()
-                    self._joined = trio.Event()
+                if self._is_well(answer.error_code):
+                    self._alive_at, due = asked_at, asked_at + third
+                elif kafka_errors.for_code(answer.error_code) is kafka_errors.RebalanceInProgressError:
+                    self._alive_at = asked_at
                     return
-                elif not self._is_well(answer.error_code) and error in _PUT_OUT:
+                elif self._generation < 0:
                     return
-
-    @property
-    def _overdue(self) -> bool:
-        """Whether it was silent for too long. Who waits to join anew is alive, and others may take long."""
-        silent = trio.current_time() - self._alive_at >= self._place.session
-        return silent and not self._joining
 
     def _look_alive(self) -> bool:
-        """Be put out, if it was silent for too long. Returns whether it was."""
-        if not self._overdue or self._generation < 0:
+        """Be put out, if it was silent for too long. Returns whether it was. Who waits to join anew is alive,
+        and others may take long."""
+        silent = trio.current_time() - self._alive_at >= self._place.session
+        if not silent or self._joining or self._generation < 0:
             return False
         self._lose()
         return True
 
     def _lose(self) -> None:
-        """Be put out: it has nothing any more, and joins as another."""
-        had, self._has = self._has, frozenset()
-        self._id, self._generation = "", -1
-        self._joined = trio.Event()
+        """Be put out: it has nothing any more."""
+        had, self._has = self._has, {}
+        self._generation = -1
         if had:
             self._tell(GroupAssignment({}))
 
@@ -262,50 +260,46 @@ class TopicGroupMember:
         error = kafka_errors.for_code(code)
         if error is kafka_errors.NoError:
             return True
-        if error in _REFUSED:
-            raise CommitRefused(*_REFUSED[error])
-        if error in _PUT_OUT:
+        if error is kafka_errors.UnknownMemberIdError:
+            self._id = ""
+            self._lose()
+        elif error is kafka_errors.IllegalGenerationError:
             self._lose()
         elif error in NOT_THERE:
             self._groups.forget_coordinator(self._place.group)
+        elif error not in _PASSING:
+            check({error})
         return False
 
     # --- committing ------------------------------------------------------------------------
 
-    def _check_has(self, positions: Mapping[int, object]) -> None:
-        """Raise CommitRefused unless it has all of these."""
+    def _checked(self, positions: Mapping[int, object]) -> dict[int, int]:
+        """Return since which generation it has these. CommitRefused: not all of them, or nobody knows yet
+        that it has them again."""
         self._look_alive()
-        if not positions.keys() <= self._has:
-            raise CommitRefused(RefusalCode.MOVED, "the partition is another member's now")
+        news = () if self._news is None else self._news.given.keys()
+        had = {p: self._has[p] for p in positions if p in self._has and p not in news}
+        if len(had) < len(positions):
+            raise CommitRefused(RefusalCode.MOVED, _MOVED)
+        return had
 
     async def _commit(self, positions: Mapping[int, tuple[int, str]]) -> bool:
-        """Commit once. False: it is to be tried again. Raises CommitRefused."""
-        place = self._place
+        """Commit once. False: not done; if it still has the partitions, it is to be tried again. Raises
+        CommitRefused."""
+        place, generation = self._place, self._generation
         parts = [(partition, offset, text) for partition, (offset, text) in sorted(positions.items())]
-        asked = OffsetCommitRequest(
-            place.group, self._generation, self._id, _NO_RETENTION, [(place.topic, parts)]
-        )
-        answer = await self._exchange(asked)
-        if answer is None:
-            await trio.sleep(_FIRST_PAUSE)
+        topics = [(place.topic, parts)]
+        asked = OffsetCommitRequest(place.group, generation, self._id, _NO_RETENTION, topics)
+        try:
+            with readable():
+                if (answer := await self._exchange(asked)) is None:
+                    return False
+                codes = {code for _, found in answer.topics for _, code in found}
+        except UnreachableError:
             return False
-        with readable():
-            codes = {code for _, found in answer.topics for _, code in found} - {0}
-        for code in codes:
-            error = kafka_errors.for_code(code)
-            if error is kafka_errors.RebalanceInProgressError:
-                await self._joined.wait()
-                await trio.sleep(_FIRST_PAUSE)
-                return False
-            if error in _PUT_OUT:
-                self._lose()
-                raise CommitRefused(RefusalCode.MOVED, "the partition is another member's now")
-            if error is kafka_errors.OffsetMetadataTooLargeError:
-                raise CommitRefused(RefusalCode.POSITIONS, "what is noted beside an offset is too long")
-            if not self._is_well(code):
-                await trio.sleep(_FIRST_PAUSE)
-                return False
-        return True
+        if not codes.isdisjoint(_PUT_OUT) and (self._joining or generation != self._generation):
+            return False  # of a generation that is over: what it has in the next one is not known yet
+        return all(self._is_well(code) for code in codes)
 
     async def _exchange(self, request: Any) -> Any:
         """Ask the coordinator. None: nobody answers, just now."""
@@ -317,7 +311,12 @@ class TopicGroupMember:
 
     async def _leave(self) -> None:
         """Leave, so that the others need not wait until the session is over."""
-        if self._id and self._generation >= 0:
-            with trio.move_on_after(_LEAVE_SECONDS, shield=True):
-                await self._exchange(LeaveGroupRequest(self._place.group, self._id))
-        self._id, self._generation, self._has = "", -1, frozenset()
+        place, member = self._place, self._id
+        self._id, self._generation, self._has = "", -1, {}
+        if not member:
+            return
+        with trio.move_on_after(_LEAVE_SECONDS, shield=True):
+            try:
+                await self._exchange(LeaveGroupRequest(place.group, member))
+            except CommitRefused as refused:
+                log.debug("group cannot be left", group=place.group, error=str(refused))

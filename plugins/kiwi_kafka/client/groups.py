@@ -57,6 +57,14 @@ _WORDS: Mapping[type[Exception], tuple[RefusalCode, str]] = {
     ),
     kafka_errors.UnknownTopicOrPartitionError: (RefusalCode.POSITIONS, "there is no such partition"),
     kafka_errors.NonEmptyGroup: (RefusalCode.GROUP_IN_USE, "the group has members"),
+    kafka_errors.InconsistentGroupProtocolError: (
+        RefusalCode.GROUP_IN_USE,
+        "the group has members that share its partitions otherwise",
+    ),
+    kafka_errors.InvalidSessionTimeoutError: (
+        RefusalCode.UNAVAILABLE,
+        "the brokers do not take kafka.client.session_timeout_ms",
+    ),
     kafka_errors.GroupIdNotFound: (RefusalCode.GROUP, "there is no such group"),
 }
 _MEMBERS = (
@@ -156,7 +164,7 @@ class GroupClient:
                 self._coordinators.pop(group, None)  # others may be well
             else:
                 if answer is not None and found.isdisjoint(NOT_THERE):
-                    _check(found - {kafka_errors.NoError})
+                    check(found - {kafka_errors.NoError})
                     return answer
                 self._coordinators.pop(group, None)
             await trio.sleep(pauses.next())
@@ -194,7 +202,7 @@ class GroupClient:
         error = kafka_errors.for_code(answer.error_code)
         if error is not kafka_errors.NoError:
             if error not in NOT_THERE:
-                _check({error})
+                check({error})
             return None
         if len(self._coordinators) >= _REMEMBERED:
             self._coordinators.clear()
@@ -203,7 +211,7 @@ class GroupClient:
         return node
 
 
-def _check(errors: Collection[type[kafka_errors.BrokerResponseError]]) -> None:
+def check(errors: Collection[type[kafka_errors.BrokerResponseError]]) -> None:
     """Raise CommitRefused if there are any."""
     for error in errors:
         if error in _MEMBERS:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from kiwi_kafka.client.group_assignor import (
     Claim,
+    Share,
     read_assignment,
     read_claim,
     spread,
@@ -63,11 +64,28 @@ def test_one_has_all_and_stays(claims: dict[str, Claim], there: frozenset[int]) 
 )
 def test_what_is_written_is_read(claim: Claim, count: int) -> None:
     assert read_claim(write_claim("t", claim)) == claim
-    assert read_assignment(write_assignment("t", claim.had, count)) == (claim.had, count)
-    assert read_assignment(b"") == (frozenset(), 1)
+    share = Share(claim.had, count, is_new=count > 1)
+    assert read_assignment(write_assignment("t", share)) == share
 
 
-def test_a_claim_that_is_none_claims_nothing() -> None:
-    for data in (b"{}", b"", b"[1]", b"\xff", b'{"had": 1, "since": 2}', b'{"had": ["x"], "since": 2}'):
+NONSENSE = (
+    b"{}",
+    b"",
+    b"[1]",
+    b"\xff",
+    b"[" * 100_000,
+    b'{"had": 1, "since": 2, "members": [], "new": true}',
+    b'{"had": ["x"], "since": 2, "members": "x", "new": true}',
+    b'{"had": [1e999], "since": 2, "members": 1e999, "new": true}',
+)
+
+
+def test_what_others_say_claims_and_gives_nothing() -> None:
+    nothing = Claim(frozenset(), 2**63)
+    for data in NONSENSE:
         whole = b"\x00\x00" + b"\x00\x00\x00\x00" + len(data).to_bytes(4, "big") + data
-        assert read_claim(whole) == Claim(frozenset(), 2**63)
+        assert read_claim(whole) == nothing
+        assert read_assignment(whole) is None
+    for data in (b"", b"\x00", b"\x00\x00\xff\xff\xff\xff", b"\x00\x00\x7f\xff\xff\xff"):
+        assert read_claim(data) == nothing
+        assert read_assignment(data) is None
