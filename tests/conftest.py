@@ -14,6 +14,15 @@ from tests import effort
 
 effort.register()
 
+# Where `rich` is installed, structlog writes every local value into a traceback: that took half a minute
+# of a test, and changed what it walked through. The gateway configures this itself (`kiwi_gw.logs`).
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
+
 _figures = pytest.StashKey[dict[str, object]]()
 
 
