@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 
+from kiwi_gw.api import Gap
 from kiwi_gw.dialects.pulsar.message_ids import MessageId, read_message_id
 from kiwi_gw.testing import GatewayUnderTest, Script, ScriptedSources, open_gateway
 from tests.edge.admin import scrape, value
@@ -165,6 +166,29 @@ async def test_what_was_deleted_is_refused_or_told() -> None:
         answer = (await get(gateway, "from=earliest"))[1]
         assert [message["value"] for message in answer["messages"]] == [2]
         assert "lost" not in answer
+
+
+@pytest.mark.parametrize("lines", [False, True])
+async def test_what_the_source_lost_is_told(*, lines: bool) -> None:
+    """A run of ids, both ends included; what comes behind it comes, too, or is read next."""
+    async with reading() as (gateway, script):
+        found: list[bytes] = []
+
+        async def wait() -> None:
+            query = f"{PATH}?from=latest&timeout=60000&max_messages=1"
+            found.append((await asked(gateway, "GET", query, [LINES] if lines else []))[2])
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await until(lambda: any(runner.hub.groups.live for runner in gateway.gateway.runners()))
+            await script.publish([b"5"], gap=Gap({0: (0, 4)}, 5))
+        objects = [json.loads(line) for line in found[0].splitlines() if line]
+        ((lost,),) = [each["lost"] for each in objects if "lost" in each]
+        assert [read_message_id(lost[end]).offset for end in ("first", "last")] == [0, 4]
+        if lines:
+            assert [each.get("value") for each in objects] == [None, 5, None]
+        answer = (await get(gateway, f"from={objects[-1]['next']}&timeout=0"))[1]
+        assert [message["value"] for message in answer["messages"]] == ([] if lines else [5])
 
 
 async def test_what_a_client_may_read() -> None:

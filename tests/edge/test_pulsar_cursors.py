@@ -1,0 +1,283 @@
+"""Cursors of subscriptions over Pulsar's REST interface: seen, acknowledged, reset, forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import trio
+
+from kiwi_gw.api import CommitRefused, RefusalCode
+from kiwi_gw.dialects.pulsar import subscriptions
+from kiwi_gw.dialects.pulsar.message_ids import MessageId, read_message_id
+from kiwi_gw.runtime import request_rights
+from kiwi_gw.testing import GatewayUnderTest
+from kiwi_gw.testing.scripted_groups import ScriptedMember
+from tests.edge.test_pulsar import Rights
+from tests.edge.test_pulsar_subscriptions import (
+    GROUP,
+    ask,
+    change,
+    consumer,
+    fetch,
+    subscribed,
+    until,
+    values,
+)
+
+
+async def refused(gateway: GatewayUnderTest, body: object, more: str = "/cursor") -> tuple[int, int]:
+    status, answer = await ask(gateway, "POST", more, body)
+    assert answer["message"]
+    return status, answer["error_code"]
+
+
+async def reset(gateway: GatewayUnderTest, to: object) -> tuple[int, Any]:
+    return await ask(gateway, "POST", "/cursor", {"type": "reset", "to": to})
+
+
+def places(seen: Any) -> Mapping[str, int]:
+    partitions = seen["cursor"]["partitions"]
+    return {partition: offset_of(part["position"]) for partition, part in partitions.items()}
+
+
+def offset_of(message_id: str) -> int:
+    return read_message_id(message_id).offset
+
+
+async def test_a_cursor_is_seen_here_and_where_no_consumer_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is acknowledged one by one is shown above the position, and kept for whoever comes later."""
+    async with subscribed() as (gateway, script):
+        assert (await ask(gateway, "GET", "/cursor"))[0] == 404
+        await script.publish([b"%d" % n for n in range(10)])
+        one = await consumer(gateway, name="mine", type="shared")
+        had = await fetch(gateway, one, "max_messages=6")
+        status, answer = await change(gateway, "individual", [had[0], had[1], had[3]])
+        assert (status, answer["cursor"]["type"]) == (200, "shared")
+        assert answer["cursor"]["consumers"] == [{"id": one, "name": "mine", "pending": 3}]
+        part = answer["cursor"]["partitions"]["0"]
+        assert (part["pending"], part["lag"]) == (3, 7)
+        assert (await ask(gateway, "DELETE", f"/consumer/{one}"))[0] == 204
+        monkeypatch.setattr(subscriptions, "EMPTY_SECONDS", 0.0)
+        await until(lambda: not script.members[GROUP].members)
+        status, answer = await ask(gateway, "GET", "/cursor")
+        assert (status, answer["cursor"]["type"], answer["cursor"]["consumers"]) == (200, None, [])
+        assert places(answer) == {"0": 2}
+        part = answer["cursor"]["partitions"]["0"]
+        assert [[offset_of(end) for end in ends] for ends in part["acknowledged"]] == [[3, 3]]
+        assert (part["pending"], part["lag"]) == (0, 7)
+        assert await refused(gateway, {"type": "negative"}) == (409, 40905), "whoever has it is elsewhere"
+        two = await consumer(gateway)
+        assert values(await fetch(gateway, two)) == [2, 4, 5, 6, 7, 8, 9]
+
+
+async def test_messages_come_back_when_that_is_said() -> None:
+    async with subscribed() as (gateway, script):
+        await script.publish([b"%d" % n for n in range(4)])
+        one = await consumer(gateway)
+        had = await fetch(gateway, one)
+        assert (await change(gateway, "negative", had[1:3]))[0] == 200
+        again = await fetch(gateway, one)
+        assert [(m["value"], m["redeliveryCount"]) for m in again] == [(1, 1), (2, 1)]
+
+
+async def test_all_up_to_one_where_one_has_them_all() -> None:
+    async with subscribed() as (gateway, script):
+        await script.publish([b"%d" % n for n in range(6)])
+        one = await consumer(gateway, type="failover")
+        had = await fetch(gateway, one)
+        status, answer = await change(gateway, "cumulative", [had[3]])
+        assert (status, places(answer)) == (200, {"0": 4})
+        assert script.groups[GROUP] == {0: (4, "")}
+
+
+async def test_a_reset_to_every_kind_of_place() -> None:
+    async with subscribed() as (gateway, script):
+        for time in (1_000, 2_000, 3_000):
+            await script.publish([b"%d" % time], timestamp=time)
+        one = await consumer(gateway)
+        had = await fetch(gateway, one)
+        for to, offset in (("latest", 3), ("earliest", 0), (2_000, 1), ([had[2]["messageId"]], 2)):
+            status, answer = await reset(gateway, to)
+            assert (status, places(answer)) == (200, {"0": offset})
+            assert script.groups[GROUP] == {0: (offset, "")}
+            found = await fetch(gateway, one, "timeout=0" if to == "latest" else "timeout=5000")
+            assert values(found) == [1_000, 2_000, 3_000][offset:]
+
+
+async def test_only_partitions_that_are_here_are_reset() -> None:
+    async with subscribed() as (gateway, script):
+        for partition in (0, 1):
+            await script.publish([b"1"], partition=partition)
+        one = await consumer(gateway)
+        await fetch(gateway, one)
+        (member,) = script.members[GROUP].members
+        member.give(1)
+        await until(lambda: not member._news)
+        for _ in range(3):
+            await trio.lowlevel.checkpoint()
+        script.groups[GROUP][0] = (1, "")
+        status, answer = await reset(gateway, "earliest")
+        assert (status, answer["error_code"], answer["partitions"]) == (409, 40905, [0])
+        assert script.groups[GROUP] == {0: (1, ""), 1: (0, "")}
+
+
+async def test_bodies_that_cannot_be_done() -> None:
+    async with subscribed() as (gateway, script):
+        await script.publish([b"1", b"2"])
+        for body in ({"type": "reset", "to": "latest"}, {"type": "individual", "messageIds": []}):
+            assert await refused(gateway, body) == (404, 40404)
+        assert await refused(gateway, {"start": "middle"}, "") == (400, 40001)
+        assert await refused(gateway, "{", "") == (400, 40001)
+        one = await consumer(gateway, ackTimeoutMs=0)
+        first, _ = had = await fetch(gateway, one)
+        there = read_message_id(first["messageId"])
+        other_life = MessageId(there.life + 1, 0, 0)
+        absent, unread = MessageId(there.life, 0, 7), MessageId(there.life, 99, 0)
+        table: list[tuple[list[str], int]] = [
+            (["?"], 40001),
+            ([f"{other_life}"], 40904),
+            ([f"{absent}"], 40001),
+            ([f"{unread}"], 40001),
+        ]
+        for ids, code in table:
+            status, said = await refused(gateway, {"type": "individual", "messageIds": ids})
+            assert (status, said) == (code // 100, code), ids
+        assert await refused(gateway, {"type": "cumulative", "messageIds": []}) == (422, 42206)
+        nowhere: list[object] = [None, "middle", []]
+        for to in nowhere:
+            assert await refused(gateway, {"type": "reset", "to": to}) == (400, 40001)
+        assert await refused(gateway, {"type": "other"}) == (400, 40001)
+        assert await refused(gateway, ["type"]) == (400, 40001)
+        assert (await change(gateway, "single", had))[0] == 200
+        assert script.groups[GROUP] == {0: (2, "")}
+
+
+async def test_a_subscription_is_forgotten() -> None:
+    async with subscribed() as (gateway, script):
+        status, answer = await ask(gateway, "DELETE", "")
+        assert (status, answer["error_code"]) == (404, 40404)
+        await script.publish([b"1"])
+        one = await consumer(gateway)
+        status, answer = await ask(gateway, "DELETE", "")
+        assert (status, answer["error_code"]) == (409, 40903)
+        assert (await ask(gateway, "DELETE", "?force=true"))[0] == 204
+        assert GROUP not in script.groups
+        assert (await ask(gateway, "GET", f"/consumer/{one}/messages"))[0] == 404
+        assert (await ask(gateway, "GET", "/cursor"))[0] == 404
+        assert values(await fetch(gateway, await consumer(gateway))) == [1], "it begins anew"
+
+
+async def test_members_elsewhere_keep_a_subscription() -> None:
+    async with subscribed() as (gateway, script):
+        one = await consumer(gateway)
+        elsewhere = ScriptedMember(script.members[GROUP])
+        script.members[GROUP].members.append(elsewhere)
+        assert (await ask(gateway, "DELETE", f"/consumer/{one}"))[0] == 204
+        status, answer = await ask(gateway, "DELETE", "")
+        assert (status, answer["error_code"]) == (409, 40903)
+
+
+async def test_a_commit_that_fails_is_said_and_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The acknowledgement stands in memory: the next commit has it, if the gateway lives that long."""
+    async with subscribed() as (gateway, script):
+        await script.publish([b"1", b"2"])
+        had = await fetch(gateway, await consumer(gateway))
+        errors: list[Exception] = [
+            CommitRefused(RefusalCode.UNAVAILABLE, "no broker", retry=True),
+            OSError("broken"),
+        ]
+        commit = ScriptedMember.commit
+
+        async def fail(self: ScriptedMember, positions: Mapping[int, tuple[int, str]]) -> None:
+            if errors:
+                raise errors.pop(0)
+            await commit(self, positions)
+
+        monkeypatch.setattr(ScriptedMember, "commit", fail)
+        status, answer = await change(gateway, "individual", had[:1])
+        assert (status, answer["error_code"], answer["message"]) == (503, 50301, "no broker")
+        status, answer = await change(gateway, "individual", had[:1])
+        assert (status, answer["message"]) == (503, "not known whether it was committed")
+        assert script.groups[GROUP] == {0: (0, "")}
+        assert (await change(gateway, "individual", had[1:]))[0] == 200
+        assert script.groups[GROUP] == {0: (2, "")}
+
+
+async def test_an_origin_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_rights, "_ORIGIN_SECONDS", 0.01)
+
+    async def never(self: object, group: str) -> None:
+        await trio.sleep_forever()
+
+    async with subscribed() as (gateway, script):
+        await script.publish([b"1"])
+        source = gateway.gateway.running_source("orders")
+        monkeypatch.setattr(type(source), "group_state", never)
+        status, answer = await ask(gateway, "GET", "/cursor")
+        assert (status, answer["error_code"]) == (503, 50301)
+        assert "has not answered" in answer["message"]
+
+
+@pytest.mark.parametrize("act", ["end", "fail"])
+async def test_a_source_that_is_over_ends_its_subscriptions(act: str) -> None:
+    """Who waits is answered; the next consumer begins a membership of the new run, or is told."""
+    async with subscribed() as (gateway, script):
+        one = await consumer(gateway)
+        found: list[Any] = []
+
+        async def wait() -> None:
+            found.append(await ask(gateway, "GET", f"/consumer/{one}/messages?timeout=15000"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await until(lambda: gateway.gateway.request_load.waiting)
+            await (script.end() if act == "end" else script.fail(OSError("broken")))
+        ((status, _),) = found
+        assert status in (200, 404)
+        await until(lambda: not script.members[GROUP].members)
+
+
+async def test_a_source_that_starts_anew_is_waited_for_by_the_client() -> None:
+    async with subscribed() as (gateway, script):
+        await script.publish([b"1"])
+        script.hold()
+        await script.fail(OSError("broken"))
+        await until(lambda: gateway.gateway.running_source("orders") is None)
+        assert await refused(gateway, {"start": "earliest"}, "") == (503, 50301)
+        status, answer = await ask(gateway, "GET", "/cursor")
+        assert (status, answer["error_code"]) == (503, 50301)
+        script.release()
+        await until(lambda: gateway.gateway.running_source("orders") is not None)
+        assert values(await fetch(gateway, await consumer(gateway))) == [1]
+
+
+async def test_who_may_only_read_makes_no_subscription() -> None:
+    async with subscribed(rights=Rights()) as (gateway, _):
+        for method, more, body in (
+            ("POST", "", {}),
+            ("POST", "/cursor", {"type": "negative"}),
+            ("DELETE", "", None),
+        ):
+            status, answer = await ask(gateway, method, more, body, "reader")
+            assert (status, answer["error_code"]) == (403, 40301)
+            status, answer = await ask(gateway, method, more, body, "stranger")
+            assert (status, answer["error_code"]) == (404, 40401)
+
+
+async def test_consumers_that_cannot_be() -> None:
+    async with subscribed() as (gateway, script):
+        one = await consumer(gateway, type="exclusive", name="a")
+        assert await refused(gateway, {"type": "shared"}, "") == (409, 40901)
+        assert await refused(gateway, {}, "") == (409, 40901)
+        status, answer = await ask(gateway, "POST", "", {"id": one})
+        assert (status, answer["id"]) == (200, one), "the same one, again"
+        assert await refused(gateway, {"id": "other"}, "") == (404, 40403)
+        assert (await ask(gateway, "HEAD", f"/consumer/{one}/messages"))[0] == 405
+        assert (await ask(gateway, "DELETE", f"/consumer/{one}"))[0] == 204
+        assert (await ask(gateway, "DELETE", f"/consumer/{one}"))[0] == 404
+        await until(lambda: not script.members[GROUP].members)
+        two = await consumer(gateway, type="key_shared", name="a")
+        assert await refused(gateway, {"name": "a"}, "") == (409, 40902)
+        assert (await ask(gateway, "DELETE", f"/consumer/{two}"))[0] == 204
