@@ -10,7 +10,7 @@ import structlog
 import trio
 
 from kiwi_gw.edge.http_errors import HttpError, drain_input, refuse
-from kiwi_gw.edge.http_exchange import ClientGone, HttpExchange, HttpLimits
+from kiwi_gw.edge.http_exchange import ClientGone, Closing, HttpExchange, HttpLimits
 from kiwi_gw.edge.plain_request import ConnectionEnds
 from kiwi_gw.edge.request_head import RequestHead, read_head
 from kiwi_gw.edge.routing import HttpMatch, Routes
@@ -38,7 +38,7 @@ async def serve_http(
     first: RequestHead,
     routes: Routes,
     limits: HttpLimits,
-    closing: trio.Event,
+    closing: Closing,
     ends: ConnectionEnds,
     answered: Answered = _not_recorded,
     check: Check = _anything,
@@ -95,7 +95,7 @@ async def _serve_one(exchange: HttpExchange, head: RequestHead, routes: Routes, 
 
 
 async def _next_head(
-    stream: trio.abc.Stream, received: bytes, limits: HttpLimits, closing: trio.Event
+    stream: trio.abc.Stream, received: bytes, limits: HttpLimits, closing: Closing
 ) -> RequestHead | None:
     """None when the client leaves, is idle for too long, or the gateway shuts down."""
     if not received:
@@ -105,19 +105,9 @@ async def _next_head(
     return await read_head(stream, limits.head, received)
 
 
-async def _wait_idle(stream: trio.abc.Stream, limits: HttpLimits, closing: trio.Event) -> bytes:
+async def _wait_idle(stream: trio.abc.Stream, limits: HttpLimits, closing: Closing) -> bytes:
     """Wait for the first bytes that come; empty if none come."""
-    received = b""
-
-    async def wait() -> None:
-        nonlocal received
-        # A client that breaks an idle connection has no request that could be answered.
-        with trio.move_on_after(limits.idle_seconds), suppress(trio.BrokenResourceError):
-            received = bytes(await stream.receive_some(limits.head.total_bytes))
-        nursery.cancel_scope.cancel()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(wait)
-        await closing.wait()
-        nursery.cancel_scope.cancel()
-    return received
+    # A client that breaks an idle connection has no request that could be answered.
+    with closing.idle(limits.idle_seconds), suppress(trio.BrokenResourceError):
+        return bytes(await stream.receive_some(limits.head.total_bytes))
+    return b""

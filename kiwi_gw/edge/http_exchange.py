@@ -1,16 +1,16 @@
 """One HTTP request and its response, between a handler and a stream.
 
 h11 frames the bodies; this adds what it leaves open: sizes, deadlines, and what a failing handler or a
-vanished client means. Every exchange has its own h11 connection, so a request is only ever read by
-`kiwi_gw.edge.request_head` under its limits, and h11 sees one request at a time.
+vanished client means. Every exchange has its own h11 connection, which `kiwi_gw.edge.request_head` has had
+read the head under its limits, so h11 sees one request at a time.
 """
 
 from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from http.client import responses
 
@@ -54,6 +54,34 @@ class ClientGone(Exception):  # noqa: N818  (it says what happened)
     """The client left, or did not read for too long."""
 
 
+class Closing:
+    """Say to connections that they end: a running request is the last, who waits for none goes at once."""
+
+    def __init__(self, *, now: bool = False) -> None:
+        self._now = now
+        self._idle: set[trio.CancelScope] = set()
+
+    def is_set(self) -> bool:
+        return self._now
+
+    def set(self) -> None:
+        self._now = True
+        for scope in self._idle:
+            scope.cancel()
+
+    @contextmanager
+    def idle(self, seconds: float) -> Iterator[None]:
+        """Let the block run for so many seconds, and no longer than until it is set."""
+        with trio.move_on_after(seconds) as scope:
+            self._idle.add(scope)
+            try:
+                if self._now:
+                    scope.cancel()
+                yield
+            finally:
+                self._idle.discard(scope)
+
+
 class HttpExchange:
     """Give it the request head, then `run` it with a handler.
 
@@ -66,7 +94,7 @@ class HttpExchange:
         stream: trio.abc.Stream,
         head: RequestHead,
         limits: HttpLimits,
-        closing: trio.Event,
+        closing: Closing,
         ends: ConnectionEnds,
         add_page: Callable[[str, HttpError], None] = lambda path, error: None,
     ) -> None:
@@ -78,9 +106,7 @@ class HttpExchange:
         self._closing = closing
         self._ends = ends
         self._add_page = add_page
-        self._h11 = h11.Connection(h11.SERVER)
-        self._h11.receive_data(head.raw)
-        self._h11.next_event()  # the Request, which `parse_head` has had from h11 before
+        self._h11 = head.parsed
         if head.surplus:
             self._h11.receive_data(head.surplus)
         self._body_over = not (

@@ -27,7 +27,7 @@ from kiwi_gw.edge.caller_checks import check_host
 from kiwi_gw.edge.handshake import Handshake
 from kiwi_gw.edge.http import Check, serve_http
 from kiwi_gw.edge.http_errors import HttpError, refuse
-from kiwi_gw.edge.http_exchange import HttpLimits
+from kiwi_gw.edge.http_exchange import Closing, HttpLimits
 from kiwi_gw.edge.plain_request import ConnectionEnds
 from kiwi_gw.edge.request_head import HeadLimits, RequestHead, read_head
 from kiwi_gw.edge.reserved_descriptors import ReservedDescriptors
@@ -47,8 +47,7 @@ _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _OUT_OF_MEMORY = (errno.ENOBUFS, errno.ENOMEM)
 _PAUSE_SECONDS = 0.1
 _TICKETS_SECONDS = 1.0
-_AT_ONCE = trio.Event()
-_AT_ONCE.set()
+_AT_ONCE = Closing(now=True)
 
 
 class ListenError(KiwiError):
@@ -143,7 +142,7 @@ class Listener:
         self._sockets = list(sockets)
         self._tls = TlsFiles(*certificates) if certificates is not None else None
         self._ciphertext = ssl.MemoryBIO()  # see TlsTransport
-        self._closing = trio.Event()
+        self._closing = Closing()
         self._http_connections = 0
         self._http_left = trio.Event()
         self._accepting = trio.CancelScope()

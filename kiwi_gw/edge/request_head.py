@@ -46,6 +46,7 @@ class RequestHead:
     query: what follows `?`, without it. headers: names in lower case, values as Latin-1 text, in order; where
     the target has an authority (RFC 9112, 3.2.2), that is their `host`, whatever the client's says.
     version: `1.0` or `1.1`. raw: the head's bytes with the blank line. surplus: bytes read behind it.
+    parsed: h11's connection that has read the head and nothing behind it, for the one exchange that follows.
     """
 
     method: str
@@ -55,6 +56,7 @@ class RequestHead:
     headers: tuple[tuple[str, str], ...] = field(repr=False)
     version: str
     raw: bytes = field(repr=False)
+    parsed: h11.Connection = field(repr=False, compare=False)
     surplus: bytes = field(repr=False, default=b"")
 
     def header(self, name: str) -> str | None:
@@ -183,7 +185,7 @@ def parse_head(raw: bytes, surplus: bytes = b"") -> RequestHead:
         raise HttpError(400, "HTTP/2 is not spoken here; use HTTP/1.1")
     if b"\r\n " in raw or b"\r\n\t" in raw:
         raise HttpError(400, "folded header lines are obsolete and refused")
-    request = _parse(raw)
+    parsed, request = _parse(raw)
     version = request.http_version.decode()
     if version not in ("1.0", "1.1"):
         raise HttpError(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
@@ -194,7 +196,7 @@ def parse_head(raw: bytes, surplus: bytes = b"") -> RequestHead:
     authority, path, query = _split_target(request.method, target)
     if authority is not None:
         headers = (("host", authority), *(pair for pair in headers if pair[0] != "host"))
-    head = RequestHead(request.method.decode(), target, path, query, headers, version, raw, surplus)
+    head = RequestHead(request.method.decode(), target, path, query, headers, version, raw, parsed, surplus)
     try:
         _check_framing(head)
     except HttpError as error:
@@ -203,8 +205,8 @@ def parse_head(raw: bytes, surplus: bytes = b"") -> RequestHead:
     return head
 
 
-def _parse(raw: bytes) -> h11.Request:
-    connection = h11.Connection(h11.SERVER, max_incomplete_event_size=len(raw) + 1)
+def _parse(raw: bytes) -> tuple[h11.Connection, h11.Request]:
+    connection = h11.Connection(h11.SERVER)
     connection.receive_data(raw)
     try:
         event = connection.next_event()
@@ -214,7 +216,7 @@ def _parse(raw: bytes) -> h11.Request:
         raise HttpError(error.error_status_hint, f"bad request head: {words}") from None
     if not isinstance(event, h11.Request):
         raise HttpError(400, "no HTTP request")
-    return event
+    return connection, event
 
 
 def _split_target(method: bytes, target: str) -> tuple[str | None, str, str]:

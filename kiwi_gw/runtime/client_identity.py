@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Hashable
+from functools import lru_cache
 
 from kiwi_gw.model import Identity
 
@@ -15,7 +16,12 @@ def client_at(address: object) -> Hashable:
     """
     if not isinstance(address, tuple):
         return None
-    found = ipaddress.ip_address(str(address[0]).partition("%")[0])
+    return _client(str(address[0]))
+
+
+@lru_cache(1024)  # every plain request asks, and most come from few places
+def _client(host: str) -> Hashable:
+    found = ipaddress.ip_address(host.partition("%")[0])
     if isinstance(found, ipaddress.IPv6Address):
         # An IPv4 client at a socket for both.
         return found.ipv4_mapped or ipaddress.IPv6Network((int(found) >> 64 << 64, 64))

@@ -13,7 +13,7 @@ import trio.testing
 
 from kiwi_gw.dialect_api import HttpResponse
 from kiwi_gw.edge.http import serve_http
-from kiwi_gw.edge.http_exchange import HttpLimits
+from kiwi_gw.edge.http_exchange import Closing, HttpLimits
 from kiwi_gw.edge.plain_request import ConnectionEnds, Handler, PlainRequest
 from kiwi_gw.edge.request_head import read_head
 from kiwi_gw.edge.routing import Routes
@@ -65,7 +65,7 @@ class Client:
     """The client's end. `ask` sends a request, `answer` reads a response; they need not alternate."""
 
     stream: trio.abc.Stream
-    closing: trio.Event
+    closing: Closing
     received: bytes = b""
     ended: bool = False
     methods: list[str] = field(default_factory=list)
@@ -125,7 +125,7 @@ async def connection(
 ) -> AsyncIterator[Client]:
     """A client whose connection is served; the server must have ended when the client has closed."""
     near, far = pair or trio.testing.memory_stream_pair()
-    closing = trio.Event()
+    closing = Closing()
     table_ = routes or table()
 
     async def serve() -> None:

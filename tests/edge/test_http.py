@@ -10,7 +10,7 @@ import trio.testing
 
 from kiwi_gw.dialect_api import HttpResponse
 from kiwi_gw.edge.http import serve_http
-from kiwi_gw.edge.http_exchange import HttpLimits
+from kiwi_gw.edge.http_exchange import Closing, HttpLimits
 from kiwi_gw.edge.plain_request import ConnectionEnds, PlainRequest
 from kiwi_gw.edge.request_head import read_head
 from kiwi_gw.edge.routing import Routes
@@ -288,4 +288,4 @@ async def test_a_refusal_survives_the_bytes_that_nobody_reads() -> None:
 async def serve_small_bodies(stream: trio.SocketStream) -> None:
     head = await read_head(stream, LIMITS.head)
     assert head is not None
-    await serve_http(stream, head, table(), HttpLimits(body_bytes=1000), trio.Event(), ConnectionEnds())
+    await serve_http(stream, head, table(), HttpLimits(body_bytes=1000), Closing(), ConnectionEnds())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import trio
@@ -28,16 +29,7 @@ def verdict(data: bytes, cuts: list[int], limits: HeadLimits = LIMITS) -> Reques
             return error.status
         if head is not None:
             # The rest would still be in the socket.
-            return RequestHead(
-                head.method,
-                head.target,
-                head.path,
-                head.query,
-                head.headers,
-                head.version,
-                head.raw,
-                head.surplus + data[end:],
-            )
+            return replace(head, surplus=head.surplus + data[end:])
     return None
 
 

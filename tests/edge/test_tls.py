@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from kiwi_gw.edge.health import alive
 from kiwi_gw.edge.http import serve_http
-from kiwi_gw.edge.http_exchange import HttpLimits
+from kiwi_gw.edge.http_exchange import Closing, HttpLimits
 from kiwi_gw.edge.plain_request import ConnectionEnds
 from kiwi_gw.edge.request_head import HeadLimits, read_head
 from kiwi_gw.edge.routing import Routes
@@ -165,7 +165,7 @@ async def test_plain_http_is_served_over_tls(
     async def serve() -> None:
         head = await read_head(ours, HeadLimits())
         assert head is not None
-        await serve_http(ours, head, routes, HttpLimits(), trio.Event(), ConnectionEnds(secure=True))
+        await serve_http(ours, head, routes, HttpLimits(), Closing(), ConnectionEnds(secure=True))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(serve)
