@@ -67,6 +67,9 @@ class ClientRights(Protocol):
     def sources(self) -> Iterable[SourceInfo]:
         """Return all sources, in the order of the configuration, whatever it may do with them."""
 
+    def source(self, source_id: str) -> SourceInfo | None:
+        """Return one of them. None: there is none of that id."""
+
     def refusal(self, action: Action, source: SourceInfo) -> Refusal | None:
         """Say why it may not do that with the source. None: it may."""
 

@@ -111,6 +111,10 @@ class RequestRights:
     def sources(self) -> Iterable[SourceInfo]:
         return self._context.sources()
 
+    def source(self, source_id: str) -> SourceInfo | None:
+        hub = self._context.hub(source_id)
+        return None if hub is None else hub.info
+
     def refusal(self, action: Action, source: SourceInfo) -> Refusal | None:
         return refusal_of(self._context.hooks, self._identity, action, source)
 

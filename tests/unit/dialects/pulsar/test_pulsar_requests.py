@@ -47,6 +47,9 @@ class Rights:
     def __init__(self) -> None:
         self.written: list[Outgoing] = []
 
+    def source(self, source_id: str) -> SourceInfo | None:
+        return next((info for info in self.sources() if info.id == source_id), None)
+
     def sources(self) -> Iterable[SourceInfo]:
         return [SourceInfo("a", "kafka", EventSchema(()), publish=True)]
 
