@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import zlib
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable
+from contextlib import aclosing, closing
 from dataclasses import replace
 from functools import cache
 from typing import Any, Final, TypeVar
@@ -16,7 +16,6 @@ from kiwi_gw.dialect_api import (
     HttpRoute,
     HttpStream,
     NotStreamed,
-    RequestLimit,
     openapi,
     read_parameters,
 )
@@ -28,17 +27,13 @@ from kiwi_gw.edge.plain_request import NO_STORE, Handler, PlainRequest, json_res
 from kiwi_gw.edge.request_head import RequestHead
 from kiwi_gw.edge.routing import Routes
 from kiwi_gw.model import Credential, Identity, Refusal
+from kiwi_gw.runtime.client_identity import client_at, who_pays
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.request_rights import RequestLoad, RequestRights
 
 A = TypeVar("A")
 
 Headers = tuple[tuple[str, str], ...]
-
-MOST_WAITING: Final = 1_000
-"""Requests whose answers take time, of one process."""
-
-_CROWDED: Final = "too many requests wait for their answers; try again in a moment"
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _LITTLE_BYTES: Final = 32_768
@@ -75,10 +70,11 @@ def dialect_handler(
             found = route.answer(
                 HttpRequest(asked.credential, parameters, identity, route.read_body(body), rights, admitted)
             )
+            who = who_pays(identity, client_at(ends.client), id(ends))
             if inspect.iscoroutine(found):
-                found = await _awaited(gateway.request_load, found)
+                found = await _awaited(gateway.request_load, who, found)
         if isinstance(found, HttpStream):
-            return replace(found, pieces=_counted(gateway.request_load, found.pieces))
+            return replace(found, pieces=_counted(gateway.request_load, who, found.pieces))
         return found if isinstance(found, HttpResponse) else json_response(found, ())
 
     async def answer_pages(asked: PlainRequest) -> HttpResponse | HttpStream:
@@ -122,29 +118,20 @@ def _for_page(error: Exception, cors: Headers) -> Exception:
     return said
 
 
-async def _counted(load: RequestLoad, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+async def _counted(
+    load: RequestLoad, who: Hashable, pieces: AsyncGenerator[bytes, None]
+) -> AsyncGenerator[bytes, None]:
     """Count an answer in pieces among those that wait. Raises RequestLimit."""
-    if load.waiting >= MOST_WAITING:
-        raise RequestLimit(_CROWDED)
-    load.waiting += 1
-    try:
+    with load.wait(who):
         async with aclosing(pieces):
             async for piece in pieces:
                 yield piece
-    finally:
-        load.waiting -= 1
 
 
-async def _awaited(load: RequestLoad, answer: Coroutine[Any, Any, A]) -> A:
+async def _awaited(load: RequestLoad, who: Hashable, answer: Coroutine[Any, Any, A]) -> A:
     """Wait for an answer, if not too many do. Raises RequestLimit."""
-    if load.waiting >= MOST_WAITING:
-        answer.close()
-        raise RequestLimit(_CROWDED)
-    load.waiting += 1
-    try:
+    with closing(answer), load.wait(who):
         return await answer
-    finally:
-        load.waiting -= 1
 
 
 async def _caller(

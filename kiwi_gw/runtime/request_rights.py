@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol, cast
 
 import trio
@@ -39,6 +40,12 @@ from kiwi_gw.runtime.source_rights import refusal_of
 MOST_BYTES: Final = 64 << 20
 """Of records that plain requests have on their way, in one process; and the same for their bodies."""
 
+MOST_WAITING: Final = 1_000
+"""Requests whose answers take time, of one process. A client may have as many as are left for others: alone
+half of them, so that whoever comes has room."""
+
+_CROWDED: Final = "too many requests wait for their answers; try again in a moment"
+
 _TURN_SECONDS: Final = 0.001
 _ORIGIN_SECONDS: Final = 5.0
 _EVERY: Final = 64
@@ -52,12 +59,25 @@ _OF_THIS_PROCESS: Final = secrets.randbits(48)
 
 @dataclass(slots=True)
 class RequestLoad:
-    """What plain requests of one process have in the making. waiting: how many wait for what takes time.
-    produced_bytes: of their records on the way. body_bytes: of their bodies."""
+    """What plain requests of one process have in the making. waiting: how many of each client wait for what
+    takes time. produced_bytes: of their records on the way. body_bytes: of their bodies."""
 
-    waiting: int = 0
+    waiting: Counter[Hashable] = field(default_factory=Counter)
     produced_bytes: int = 0
     body_bytes: int = 0
+
+    @contextmanager
+    def wait(self, who: Hashable) -> Iterator[None]:
+        """Have a request of this client (`who_pays`) counted until the block ends. Raises RequestLimit."""
+        if self.waiting[who] + self.waiting.total() >= MOST_WAITING:
+            raise RequestLimit(_CROWDED)
+        self.waiting[who] += 1
+        try:
+            yield
+        finally:
+            self.waiting[who] -= 1
+            if not self.waiting[who]:
+                del self.waiting[who]
 
     @contextmanager
     def body(self) -> Iterator[Callable[[int], None]]:

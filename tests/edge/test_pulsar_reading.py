@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import trio
 
 from kiwi_gw.api import Gap
 from kiwi_gw.dialects.pulsar.message_ids import MessageId, read_message_id
+from kiwi_gw.runtime import request_rights
 from kiwi_gw.testing import GatewayUnderTest, Script, ScriptedSources, open_gateway
 from tests.edge.admin import scrape, value
 from tests.edge.test_pulsar import Rights
@@ -227,7 +229,24 @@ async def test_a_reader_goes_with_its_client() -> None:
             await stream.send_all(head("from=latest&timeout=60000"))
             await until(lambda: len(gateway.gateway.connections) == 1)
         await until(lambda: not gateway.gateway.connections)
-        assert gateway.gateway.request_load.waiting == 0
+        assert not gateway.gateway.request_load.waiting
+
+
+async def test_who_waits_much_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_rights, "MOST_WAITING", 4)
+    query = "from=latest&timeout=60000"
+    async with reading(rights=True) as (gateway, script), trio.open_nursery() as nursery:
+        for count in (1, 2):
+            nursery.start_soon(partial(get, gateway, query, token="writer"))
+            await until(lambda count=count: len(gateway.gateway.connections) == count)  # type: ignore[misc]
+        status, answer = await get(gateway, query, token="writer")
+        assert (status, answer["error_code"]) == (429, 42901)
+        nursery.start_soon(partial(get, gateway, query, token="reader"))
+        await until(lambda: len(gateway.gateway.connections) == 3)
+        assert (await get(gateway, query, token="reader"))[0] == 429
+        await script.publish([b"0"])
+        await until(lambda: not gateway.gateway.request_load.waiting)
+        assert (await get(gateway, "timeout=0", token="writer"))[0] == 200
 
 
 async def test_a_gateway_that_stops_answers_with_what_it_has() -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import trio
 
-from kiwi_gw.edge import dialect_http
 from kiwi_gw.runtime import request_rights
 from kiwi_gw.testing import GatewayUnderTest, Script, ScriptedSources, open_gateway
 from tests.edge.wire import Client, asked
@@ -144,7 +143,7 @@ async def test_what_may_not_be_written_is_refused_by_the_protocol() -> None:
 async def test_what_all_requests_hold_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     async with writable() as (gateway, _):
         for place, name, value, words in (
-            (dialect_http, "MOST_WAITING", 0, "too many requests wait for their answers"),
+            (request_rights, "MOST_WAITING", 0, "too many requests wait for their answers"),
             (request_rights, "MOST_BYTES", 300, "too many bytes wait to be written"),
             (request_rights, "MOST_BYTES", 10, "too many requests are being read"),
         ):
