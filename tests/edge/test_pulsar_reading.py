@@ -279,3 +279,4 @@ async def test_who_reads_is_counted_and_shown() -> None:
             labels = {"dialect": "pulsar", "transport": "http"}
             assert value(samples, "connections", **labels) == 1
             assert value(samples, "connections_opened_total", **labels) == 2
+            assert value(samples, "requests_waiting") == 1

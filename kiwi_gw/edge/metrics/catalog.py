@@ -76,6 +76,7 @@ _GATEWAY = (
         "worker_up{worker} (largest): Whether this worker answered this scrape.",
         "encodings_bytes: Memory of encoded events that a reader may still need.",
         "queries_waiting: Batches whose evaluation for a query waits for its turn.",
+        "requests_waiting: Plain requests whose answers take time: for records to be written, or to come.",
         "memory_used_bytes: Memory of all windows and encodings.",
         "memory_limit_bytes: What they may hold: `window.memory_bytes`.",
     ),
