@@ -12,6 +12,7 @@ import pytest
 import trio
 
 from kiwi_gw.api import Gap
+from kiwi_gw.dialects.pulsar import reading as pulsar_reading
 from kiwi_gw.dialects.pulsar.message_ids import MessageId, read_message_id
 from kiwi_gw.runtime import request_rights
 from kiwi_gw.testing import GatewayUnderTest, Script, ScriptedSources, open_gateway
@@ -191,6 +192,25 @@ async def test_what_the_source_lost_is_told(*, lines: bool) -> None:
             assert [each.get("value") for each in objects] == [None, 5, None]
         answer = (await get(gateway, f"from={objects[-1]['next']}&timeout=0"))[1]
         assert [message["value"] for message in answer["messages"]] == ([] if lines else [5])
+
+
+async def test_what_comes_with_a_loss_comes_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both come while the answer begins."""
+    begin = pulsar_reading._Messages.begin
+
+    async with reading() as (gateway, script):
+
+        async def publish_first(self: Any, start: Any) -> bytes:
+            await script.publish([b"5", b"6"], gap=Gap({0: (0, 4)}, 5))
+            return await begin(self, start)
+
+        monkeypatch.setattr(pulsar_reading._Messages, "begin", publish_first)
+        query = f"{PATH}?from=latest&timeout=60000&max_messages=2"
+        body = (await asked(gateway, "GET", query, [LINES]))[2]
+        lost, *messages, last = [json.loads(line) for line in body.splitlines() if line]
+        assert [read_message_id(lost["lost"][0][end]).offset for end in ("first", "last")] == [0, 4]
+        assert [message["value"] for message in messages] == [5, 6]
+        assert read_message_id(last["next"]).offset == 7
 
 
 async def test_what_a_client_may_read() -> None:

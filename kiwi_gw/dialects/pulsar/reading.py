@@ -139,11 +139,11 @@ async def _lines(
             yield await messages.begin(start)
             while not messages.over and (left := until - time.monotonic()) > 0:
                 found = await messages.next(min(left, _SIGN_OF_LIFE_SECONDS))
-                if lost := _lost(topic, reader):
+                if lost := _lost(topic, reader):  # it was in front of what was found
                     yield b"%b\n" % _encode({"lost": lost})
-                elif found:
+                if found:
                     yield found
-                elif left > _SIGN_OF_LIFE_SECONDS and not messages.over:
+                elif not lost and left > _SIGN_OF_LIFE_SECONDS and not messages.over:
                     yield b"\n"
             yield b"%b\n" % _encode(_tail(topic, reader))
     except SubscribeRefused as refused:
