@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -49,10 +50,17 @@ def _health(gateway: Gateway) -> GatewayHealth:
     return GatewayHealth(gateway.started, gateway.draining, gateway.memory_watch.level, warnings, sources)
 
 
-def build_dialects(loaded: LoadedConfig) -> dict[str, Dialect]:
+def build_dialects(loaded: LoadedConfig, worker_config: WorkerConfig | None = None) -> dict[str, Dialect]:
     """Build the protocols that are served, by name. Raises PluginError."""
     settings, served = loaded.settings, {}
-    context = DialectContext(settings.name, settings.window.event_bytes, settings.server.workers)
+    context = DialectContext(settings.name, settings.window.event_bytes)
+    if worker_config is not None:
+        context = replace(
+            context,
+            workers=worker_config.workers,
+            worker_port=worker_config.own_port,
+            secret=bytes.fromhex(worker_config.secret),
+        )
     for name, kind in loaded.plugins.dialect_types().items():
         try:
             dialect = kind.build(settings.dialects[name], context)
@@ -97,7 +105,7 @@ def open_listener(
             mode = settings.server.unix_mode_bits
             sockets.extend(listen(address, mode=mode) for address in settings.server.addresses)
         else:
-            sockets.extend(place.open() for place in worker_config.public)
+            sockets.extend(place.open() for place in (*worker_config.public, *worker_config.own))
         return Listener(
             gateway,
             routes,

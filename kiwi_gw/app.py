@@ -174,7 +174,7 @@ async def run(
     worker, workers = (worker_config.slot, worker_config.workers) if worker_config is not None else (0, 1)
     preparation = Preparation(warm_up)
     gateway = Gateway(loaded, worker=worker, workers=workers, preparation=preparation)
-    dialects = build_dialects(loaded)
+    dialects = build_dialects(loaded, worker_config)
     listener = open_listener(gateway, dialects, worker_config)
     applied = _Applied(listener, loaded, quiet=worker != 0)
     # The process that started workers speaks for them.

@@ -17,6 +17,7 @@ NEEDS_RESTART = (
     "server.admin_address",
     "server.unix_mode",
     "server.workers",
+    "server.worker_port",
     "server.healthcheck",
     "server.limits.max_message_bytes",
     "server.limits.control_bytes",

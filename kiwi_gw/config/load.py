@@ -189,6 +189,12 @@ def _refuse_clashes(server: ServerSettings, document: Document) -> None:
         if server.admin_wanted and server.admin is not None and clash(address, server.admin):
             words = f"{server.admin} cannot be listened on beside server.address {address}"
             document.complain(("server", "admin_address"), words)
+    if server.admin is not None and server.admin_wanted:
+        taken.append(server.admin)
+    for own in (own for worker in range(server.workers) for own in server.worker_addresses(worker)):
+        if any(clash(own, address) for address in taken):
+            words = f"a worker cannot listen on {own}: it is taken by another address of the gateway"
+            document.complain(("server", "worker_port"), words)
 
 
 def _sections(

@@ -8,9 +8,10 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from kiwi_gw.api import Bytes, Milliseconds, Section
-from kiwi_gw.config.address import Address, parse_address
+from kiwi_gw.config.address import Address, TcpAddress, parse_address
 from kiwi_gw.config.values import KIB, Delay, Number, Percent, Positive, Size
 
+_HIGHEST_PORT = 65_535
 _ORIGIN = re.compile(
     r"\*|null|[A-Za-z][A-Za-z0-9+.-]*://(\*\.)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]+)(:[0-9]{1,5})?"
 )
@@ -203,6 +204,10 @@ class ServerSettings(Section):
     workers: Annotated[int, Field(ge=1, le=256)] = 1
     """Processes that share the addresses. Each reads every source for itself and serves its share of the
     clients; limits, windows and memory are those of each."""
+    worker_port: Annotated[int, Field(ge=0, le=65_535)] | None = None
+    """Where each of several workers is reached alone, beside `address`, for what one of them has (a consumer
+    of a subscription): the first worker at this port of the first TCP host of `address`, the others at the
+    ports that follow. 0: any free ones. null: nowhere."""
     healthcheck: bool = True
     """Whether `/health` is served."""
     tls: TlsSettings | None = None
@@ -218,9 +223,26 @@ class ServerSettings(Section):
     limits: LimitSettings = LimitSettings()
     """What one client, or all together, may cost."""
 
+    @model_validator(mode="after")
+    def _workers_have_ports(self) -> Self:
+        if self.worker_port is None:
+            return self
+        if not any(isinstance(address, TcpAddress) for address in self.addresses):
+            raise ValueError("worker_port needs a TCP address in address")
+        if self.worker_port + self.workers - 1 > _HIGHEST_PORT:
+            raise ValueError(f"worker_port and workers go beyond the port {_HIGHEST_PORT:,}")
+        return self
+
     @property
     def addresses(self) -> tuple[Address, ...]:
         return tuple(parse_address(item) for item in self.address)
+
+    def worker_addresses(self, worker: int) -> tuple[TcpAddress, ...]:
+        """Return where one of several workers listens alone: at one address, or none."""
+        hosts = [address.host for address in self.addresses if isinstance(address, TcpAddress)]
+        if self.worker_port is None or self.workers == 1:
+            return ()
+        return (TcpAddress(hosts[0], self.worker_port and self.worker_port + worker),)
 
     @property
     def admin(self) -> Address | None:

@@ -8,8 +8,10 @@ which the connection carries out at once and in order.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from kiwi_gw.api import Section
@@ -77,11 +79,14 @@ class Dialect(Protocol):
 class DialectContext:
     """What a dialect is built with. max_event_bytes: of the largest frame of an event (`window.event_bytes`);
     a larger event is given up, as `Encoded.unsendable` says. workers: how many processes serve the same port,
-    each with a dialect of its own."""
+    each with a dialect of its own. worker_port: one that this process alone serves; None: there is none.
+    secret: random; all workers of one gateway have the same, until it is started again."""
 
     gateway_name: str
     max_event_bytes: int
     workers: int = 1
+    worker_port: int | None = None
+    secret: bytes = field(default_factory=partial(secrets.token_bytes, 32), repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,9 +65,10 @@ class Supervisor:
         self._all_listening = trio.Event()
         self._failed: int | None = None
         self._folder = Path()
-        self._start_id = secrets.token_hex(8)
+        self._start_id, self._secret = secrets.token_hex(8), secrets.token_hex(32)
         self._reserved = HeldAddresses(loaded.settings.server.unix_mode_bits)
         self._public: tuple[SharedAddress, ...] = ()
+        self._own: list[tuple[SharedAddress, ...]] = []
         self._admin: SharedAddress | None = None
 
     async def run(self, signals: AsyncIterator[int]) -> int:
@@ -76,6 +77,8 @@ class Supervisor:
         try:
             server = self._loaded.settings.server
             self._public = tuple(map(self._reserved.take, server.addresses))
+            for slot in self._slots:
+                self._own.append(tuple(map(self._reserved.take, server.worker_addresses(slot.number))))
             self._admin = admin_socket(server, self._reserved.take)
             return await self._run(signals)
         finally:
@@ -171,7 +174,9 @@ class Supervisor:
             slot.restarts,
             str(self._folder),
             self._start_id,
+            self._secret,
             self._public,
+            self._own[slot.number],
             self._admin,
         )
         places = [*self._public, *([self._admin] if self._admin is not None else [])]

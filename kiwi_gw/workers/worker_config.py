@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from kiwi_gw.config import UnixAddress
+from kiwi_gw.config import TcpAddress, UnixAddress
 from kiwi_gw.config.address import parse_address
 from kiwi_gw.edge.listener import listen
 
@@ -24,6 +24,12 @@ class SharedAddress(msgspec.Struct, frozen=True):
     address: str
     fd: int | None = None
 
+    @property
+    def port(self) -> int | None:
+        """Return its port. None: it is a Unix socket."""
+        address = parse_address(self.address)
+        return address.port if isinstance(address, TcpAddress) else None
+
     def open(self) -> socket.socket:
         """Open this worker's own listening socket. Raises ListenError."""
         if self.fd is not None:
@@ -37,8 +43,8 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     """One worker's place among the others.
 
     slot: 0 to `workers` - 1. restarts: how many worked in this slot before. folder: what the workers share,
-    theirs alone. start: an id of this start of the gateway. public, admin: where to listen; admin None:
-    without that.
+    theirs alone. start: an id of this start of the gateway; secret: what they alone know, of the same start.
+    public, own, admin: where to listen: all of them, this one alone, and for operators (None: without that).
     """
 
     slot: int
@@ -46,8 +52,15 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     restarts: int
     folder: str
     start: str
+    secret: str
     public: tuple[SharedAddress, ...]
+    own: tuple[SharedAddress, ...]
     admin: SharedAddress | None
+
+    @property
+    def own_port(self) -> int | None:
+        """Return the port that only this worker listens on. None: there is none."""
+        return self.own[0].port if self.own else None
 
     @property
     def own_socket(self) -> UnixAddress:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from tests.edge.wire import asked
 
 TEXT = """\
 plugins: [scripted{plugins}]
-pulsar: {{enabled: true}}
+pulsar: {{enabled: true{pulsar}}}
 sources:
   - {{type: scripted, id: orders}}
 """
@@ -28,9 +29,14 @@ GROUP = "kiwi-gw/subscription/public/default/orders/s"
 
 
 @asynccontextmanager
-async def subscribed(**plugins: Any) -> AsyncIterator[tuple[GatewayUnderTest, Script]]:
+async def subscribed(
+    pulsar: Mapping[str, str] = MappingProxyType({}), **plugins: Any
+) -> AsyncIterator[tuple[GatewayUnderTest, Script]]:
     sources = ScriptedSources(writable=True)
-    text = TEXT.format(plugins="".join(f", {name}" for name in plugins))
+    text = TEXT.format(
+        plugins="".join(f", {name}" for name in plugins),
+        pulsar="".join(f", {name}: {value!r}" for name, value in pulsar.items()),
+    )
     async with open_gateway(text, plugins={"scripted": sources, **plugins}) as gateway:
         with trio.fail_after(20):
             yield gateway, sources["orders"]
@@ -73,6 +79,35 @@ def values(messages: Sequence[Any]) -> list[Any]:
 async def until(happened: Callable[[], object]) -> None:
     while not happened():
         await trio.lowlevel.checkpoint()
+
+
+async def test_another_gateway_sends_a_client_to_its_consumer() -> None:
+    """Where both sign with the same key, and only where the consumer is the other one's."""
+    first = "http://gw1.example:8000"
+    async with (
+        subscribed({"advertised_url": first, "consumer_key": "k" * 32}) as (gateway, _),
+        subscribed({"advertised_url": "http://gw2.example", "consumer_key": "k" * 32}) as (other, _),
+        subscribed({"advertised_url": "http://gw3.example", "consumer_key": "o" * 32}) as (stranger, _),
+    ):
+        status, answer = await ask(gateway, "POST", "", {})
+        one = answer["id"]
+        assert (status, answer["base_uri"]) == (200, f"{first}{PATH}/consumer/{one}")
+        for method, path, body in (
+            ("GET", f"/consumer/{one}/messages?timeout=0&max_messages=3", None),
+            ("DELETE", f"/consumers/{one}", None),
+            ("POST", "", {"id": one}),
+        ):
+            data = b"" if body is None else json.dumps(body).encode()
+            kind = [("Content-Type", "application/json")] if data else []
+            status, headers, found = await asked(other, method, PATH + path, kind, data)
+            assert (status, headers["location"]) == (307, f"{first}{PATH}{path}")
+            assert json.loads(found)["error_code"] == 30701
+            assert (await ask(stranger, method, path, body))[1]["error_code"] == 40403
+        status, _, _ = await asked(other, "HEAD", f"{PATH}/consumer/{one}/messages")
+        assert status == 405
+        assert (await ask(other, "GET", f"/consumer/{one}x/messages"))[1]["error_code"] == 40403
+        assert (await ask(gateway, "DELETE", f"/consumer/{one}"))[0] == 204
+        assert (await ask(gateway, "DELETE", f"/consumer/{one}"))[1]["error_code"] == 40403
 
 
 async def test_partitions_come_and_go() -> None:

@@ -8,7 +8,6 @@ GET .../subscription/s/consumer/Zk3.../messages?timeout=3000&max_messages=100
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ import msgspec
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.decoding import sentence
 from kiwi_gw.dialect_api.http import HttpRequest, HttpResponse, HttpStream, NotStreamed
+from kiwi_gw.dialects.pulsar.consumer_ids import ConsumerIds
 from kiwi_gw.dialects.pulsar.dispatcher import Dispatcher, SubscriptionType
 from kiwi_gw.dialects.pulsar.errors import JSON, PulsarCode, PulsarError
 from kiwi_gw.dialects.pulsar.message_encoder import IN_ARRAY, messages_wire, redelivered
@@ -42,9 +42,9 @@ from kiwi_gw.model import Action, Identity, StartAt
 _JOIN_SECONDS: Final = 20.0
 _GONE: Final = HttpResponse(204)
 _CONSUMER_GONE: Final = PulsarError(PulsarCode.CONSUMER, "the consumer is gone; make one anew")
-_ONE_WORKER: Final = PulsarError(
+_NO_PORT: Final = PulsarError(
     PulsarCode.METHOD,
-    "a gateway of several workers has no subscriptions yet: server.workers",
+    "here are no consumers: of several workers each needs a port of its own (server.worker_port)",
     allow="OPTIONS",
 )
 _NOT_UNSEEN: Final = PulsarError(
@@ -55,10 +55,11 @@ _CODES: Final = {RefusalCode.GROUP_IN_USE: PulsarCode.IN_USE, RefusalCode.GROUP:
 
 @dataclass(frozen=True, slots=True)
 class Consuming:
-    """Answer requests about consumers. workers: processes that serve the port; a consumer is one's."""
+    """Answer requests about consumers. ids: None: nobody would find this process again, and there can be
+    none."""
 
     settings: PulsarSettings
-    workers: int = 1
+    ids: ConsumerIds | None
     load: SubscriptionLoad = field(default_factory=SubscriptionLoad)
 
     async def create(self, request: HttpRequest[SubscriptionPath, bytes]) -> Any:
@@ -66,9 +67,9 @@ class Consuming:
         try:
             actions = (Action.SUBSCRIBE, Action.REPLAY, Action.COMMIT)
             topic = consumed_topic(request.parameters, request.rights, self.settings, actions)
-            if self.workers > 1:
-                return _ONE_WORKER.response
-            return await self._create(request, topic, _wanted(request.body))
+            if self.ids is None:
+                return _NO_PORT.response
+            return await self._create(request, topic, _wanted(request.body), self.ids)
         except PulsarError as error:
             return error.response
 
@@ -96,13 +97,17 @@ class Consuming:
     # --- inside ----------------------------------------------------------------------------
 
     async def _create(
-        self, request: HttpRequest[SubscriptionPath, bytes], topic: ConsumedTopic, wanted: NewConsumer
+        self,
+        request: HttpRequest[SubscriptionPath, bytes],
+        topic: ConsumedTopic,
+        wanted: NewConsumer,
+        ids: ConsumerIds,
     ) -> dict[str, str]:
-        name = request.parameters.subscription
+        name, home = request.parameters.subscription, ids.home(request.head)
         found = self.load.find(topic, name)
         if wanted.id is not None:
-            _checked(found, wanted.id, request.identity)
-            return self._said(request, wanted.id)
+            self._checked(found, wanted.id, request)
+            return _said(request, wanted.id, home)
         kind = SubscriptionType(wanted.type or (found.kind.value if found is not None else "shared"))
         subscription = found or self._begin(request, topic, kind, wanted)
         try:
@@ -111,10 +116,10 @@ class Consuming:
             subscription.reader.close()
             raise PulsarError(_CODES.get(refused.code, PulsarCode.UNAVAILABLE), str(refused)) from None  # type: ignore[call-overload]
         _check_welcome(request, subscription, kind, wanted)
-        consumer = secrets.token_urlsafe(16)
+        consumer = ids.new()
         info = ConsumerInfo(wanted.name or consumer, request.identity, time.monotonic())
         subscription.add(consumer, info, ack_seconds(wanted.ackTimeoutMs))
-        return self._said(request, consumer)
+        return _said(request, consumer, home)
 
     def _begin(
         self,
@@ -140,12 +145,6 @@ class Consuming:
         self.load.add(made)
         return made
 
-    def _said(self, request: HttpRequest[SubscriptionPath, bytes], consumer: str) -> dict[str, str]:
-        head = request.head
-        scheme = "https" if head.secure else "http"
-        base = self.settings.advertised_url or f"{scheme}://{head.header('host') or 'localhost'}"
-        return {"id": consumer, "base_uri": f"{base.rstrip('/')}{head.path}/consumer/{consumer}"}
-
     def _own(
         self,
         request: HttpRequest[ConsumerPath, bytes] | HttpRequest[FetchParameters, bytes],
@@ -153,19 +152,30 @@ class Consuming:
     ) -> Subscription:
         """Find the subscription of a consumer that is the client's. Raises PulsarError."""
         subscription = self.load.find(topic, request.parameters.subscription)
-        found = _checked(subscription, request.parameters.consumer, request.identity)
+        found = self._checked(subscription, request.parameters.consumer, request)
         if request.rights.view(topic.info.id) != found.reader.view:
             raise PulsarError(PulsarCode.IN_USE, "this client sees other messages than the subscription has")
         return found
 
+    def _checked(
+        self, subscription: Subscription | None, consumer: str, request: HttpRequest[Any, bytes]
+    ) -> Subscription:
+        """Return the subscription if the consumer is this client's. Raises PulsarError."""
+        info = None if subscription is None else subscription.infos.get(consumer)
+        if info is None and self.ids is not None:
+            home = self.ids.elsewhere(consumer, request.head)
+            if home is not None:
+                query = f"?{request.head.query}" if request.head.query else ""
+                there = f"{home}{request.head.path}{query}"
+                raise PulsarError(PulsarCode.ELSEWHERE, "another gateway has the consumer", location=there)
+        if subscription is None or info is None or not _is_same(info.identity, request.identity):
+            raise PulsarError(PulsarCode.CONSUMER, "there is no such consumer here; make one anew")
+        info.used_at = time.monotonic()
+        return subscription
 
-def _checked(subscription: Subscription | None, consumer: str, identity: Identity) -> Subscription:
-    """Return the subscription if the consumer is this client's. Raises PulsarError."""
-    info = None if subscription is None else subscription.infos.get(consumer)
-    if subscription is None or info is None or not _is_same(info.identity, identity):
-        raise PulsarError(PulsarCode.CONSUMER, "there is no such consumer here; make one anew")
-    info.used_at = time.monotonic()
-    return subscription
+
+def _said(request: HttpRequest[SubscriptionPath, bytes], consumer: str, home: str) -> dict[str, str]:
+    return {"id": consumer, "base_uri": f"{home}{request.head.path}/consumer/{consumer}"}
 
 
 def _is_same(one: Identity, other: Identity) -> bool:

@@ -13,6 +13,7 @@ from kiwi_gw.dialect_api.dialect import Document, Route
 from kiwi_gw.dialect_api.http import ErrorPages, HttpRequest, HttpRoute
 from kiwi_gw.dialect_api.limits import SessionLimits
 from kiwi_gw.dialects.pulsar.broker_shape import BrokerProducing
+from kiwi_gw.dialects.pulsar.consumer_ids import ConsumerIds
 from kiwi_gw.dialects.pulsar.consuming import Consuming
 from kiwi_gw.dialects.pulsar.cursors import Cursors
 from kiwi_gw.dialects.pulsar.errors import JSON, broker_page, page
@@ -54,10 +55,10 @@ MOST_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class PulsarDialect:
-    """Implement `kiwi_gw.dialect_api.Dialect`. workers: processes that serve the port."""
+    """Implement `kiwi_gw.dialect_api.Dialect`. consumer_ids: None: there can be no consumers."""
 
     settings: PulsarSettings
-    workers: int = 1
+    consumer_ids: ConsumerIds | None
 
     @property
     def routes(self) -> Sequence[Route]:
@@ -69,7 +70,7 @@ class PulsarDialect:
             _post(own, TOPIC + PARTITION, own.to_partition, PartitionPath, ProduceRequest, ProduceAnswer),
             _route("GET", TOPIC + PARTITION + "/messages", reading.messages, ReadParameters, ReadAnswer),
         ]
-        routes += _subscriptions(self.settings, self.workers)
+        routes += _subscriptions(self.settings, self.consumer_ids)
         if self.settings.broker_shape:
             routes += [
                 ErrorPages(BROKER_ROOT, broker_page),
@@ -95,9 +96,9 @@ class PulsarDialect:
         raise NotImplementedError("it has no route over WebSocket")
 
 
-def _subscriptions(settings: PulsarSettings, workers: int) -> Sequence[Route]:
+def _subscriptions(settings: PulsarSettings, ids: ConsumerIds | None) -> Sequence[Route]:
     """Return the routes of subscriptions. A consumer is asked under both names that the document has."""
-    consuming = Consuming(settings, workers)
+    consuming = Consuming(settings, ids)
     cursors = Cursors(settings, consuming.load)
     cursor, consumer = SUBSCRIPTION + "/cursor", SUBSCRIPTION + "/{what}/{consumer}"
     routes: list[Route] = [

@@ -18,6 +18,7 @@ JSON: Final = "application/json"
 class PulsarCode(enum.IntEnum):
     """Name what is wrong."""
 
+    ELSEWHERE = 30701
     MALFORMED = 40001
     UNAUTHENTICATED = 40101
     FORBIDDEN = 40301
@@ -64,13 +65,19 @@ _CHALLENGE: Final = (("WWW-Authenticate", "Bearer"),)
 
 class PulsarError(KiwiError):
     """A request that is answered with an error. more: members beside the code and the message. allow: the
-    methods that the path takes, for METHOD."""
+    methods that the path takes, for METHOD. location: where to ask instead, for ELSEWHERE."""
 
     def __init__(
-        self, code: PulsarCode, message: str, more: Mapping[str, object] | None = None, allow: str = ""
+        self,
+        code: PulsarCode,
+        message: str,
+        more: Mapping[str, object] | None = None,
+        *,
+        allow: str = "",
+        location: str = "",
     ) -> None:
         super().__init__(message)
-        self.code, self.more, self.allow = code, more or {}, allow
+        self.code, self.more, self.allow, self.location = code, more or {}, allow, location
 
     @property
     def status(self) -> int:
@@ -84,6 +91,8 @@ class PulsarError(KiwiError):
             return _SOON
         if self.status == 401:
             return _CHALLENGE
+        if self.location:
+            return (("Location", self.location),)
         return (("Allow", self.allow),) if self.allow else ()
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kiwi_gw.api import PluginContext, hookimpl
 from kiwi_gw.dialect_api import DialectContext, DialectType
+from kiwi_gw.dialects.pulsar.consumer_ids import ConsumerIds
 from kiwi_gw.dialects.pulsar.dialect import PulsarDialect
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings, PulsarSource
 from kiwi_gw.dialects.pulsar.topics import topic_name
@@ -14,7 +15,12 @@ from kiwi_gw.dialects.source_names import check_distinct
 
 def build(settings: PulsarSettings, context: DialectContext) -> PulsarDialect | None:
     """Make it as the configuration wants it; None: it is switched off."""
-    return PulsarDialect(settings, context.workers) if settings.enabled else None
+    if not settings.enabled:
+        return None
+    key = settings.consumer_key.get_secret_value().encode() if settings.consumer_key else context.secret
+    alone = context.workers == 1 or context.worker_port is not None
+    ids = ConsumerIds(settings.advertised_url, context.worker_port, key) if alone else None
+    return PulsarDialect(settings, ids)
 
 
 def columns(settings: PulsarSettings) -> Sequence[str]:

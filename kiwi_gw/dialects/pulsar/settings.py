@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, SecretStr, field_validator
 
 from kiwi_gw.api import Milliseconds, Section
 
 NOT_TENANTS = ("persistent", "non-persistent")
 """They are what Pulsar calls its kinds of topics, in paths."""
 
+_KEY_BYTES = 32
 _Part = Annotated[str, Field(pattern=r"^[A-Za-z0-9._=:-]+$", max_length=120)]
 
 
@@ -25,13 +26,25 @@ class PulsarSettings(Section):
     """Their namespace."""
     group_prefix: _Part = "kiwi-gw"
     """What the names of consumer groups begin with: `PREFIX/subscription/TENANT/NAMESPACE/TOPIC/NAME`."""
-    advertised_url: Annotated[str, Field(pattern=r"^https?://[^/?#]+[^?#]*$")] | None = None
-    """What `base_uri` of a consumer begins with (`http://gw1.example:8000`), where clients reach this gateway
-    otherwise than as they have made it; null: as they say in `Host`."""
+    advertised_url: Annotated[str, Field(pattern=r"^https?://[^/?#]+[^?#]*$", max_length=100)] | None = None
+    """What `base_uri` of a consumer begins with (`http://gw1.example:8000`): where clients reach this gateway
+    and no other. null: as they say in `Host`. Of several workers each has the port that is its own
+    (`server.worker_port`) instead of the one here."""
+    consumer_key: SecretStr | None = None
+    """What ids of consumers are signed with, 32 bytes or more. Gateways with the same one, and an
+    `advertised_url` each, send clients to the one that has their consumer (307). null: a random one, that of
+    all workers of this gateway."""
     broker_shape: bool = True
     """Whether Pulsar's own form of producing is served, too: `POST /topics/persistent/...`."""
     produce_timeout_ms: Annotated[Milliseconds, Field(ge=1_000)] = 10_000
     """How long a request waits for its records to be written."""
+
+    @field_validator("consumer_key")
+    @classmethod
+    def _cannot_be_guessed(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value.get_secret_value().encode()) < _KEY_BYTES:
+            raise ValueError(f"a key has at least {_KEY_BYTES} bytes")
+        return value
 
     @field_validator("tenant")
     @classmethod

@@ -95,6 +95,28 @@ HOOKS = (
             "server:\n  address:\n  - localhost:8000\n  - '[::]:8000'",
             ["4: server.address[1]: [::]:8000 cannot be listened on beside localhost:8000"],
         ),
+        (
+            "server:\n  worker_port: 8000\n  workers: 2",
+            [
+                "2: server.worker_port: a worker cannot listen on 127.0.0.1:8000: it is taken by another "
+                "address of the gateway"
+            ],
+        ),
+        (
+            "server:\n  admin_address: 127.0.0.1:9001\n  worker_port: 9000\n  workers: 2",
+            [
+                "3: server.worker_port: a worker cannot listen on 127.0.0.1:9001: it is taken by another "
+                "address of the gateway"
+            ],
+        ),
+        (
+            "server:\n  worker_port: 65535\n  workers: 2",
+            ["1: server: worker_port and workers go beyond the port 65,535"],
+        ),
+        (
+            "server:\n  worker_port: 9000\n  address: unix:/run/x.sock",
+            ["1: server: worker_port needs a TCP address in address"],
+        ),
         ("name: 5", ["1: name: must be text, not the number 5 (put it in quotes)"]),
         (
             "sources:\n  - {type: tick, id: 5}",
