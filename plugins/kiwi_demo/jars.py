@@ -19,7 +19,7 @@ from kiwi_spark.java.jar_set import JarSet, default_cache, read_lock
 KAFKA_VERSION: Final = "4.1.0"
 
 # What `kafka_2.13` depends on to run, and slf4j-simple, which writes the broker's log to stderr; without a
-# binding Kafka would log nothing at all.
+# binding Kafka would log nothing at all. And Kafka's command line tools, to look at topics.
 BROKER: Final = JarSet(
     title=f"Apache Kafka {KAFKA_VERSION}",
     folder=f"kafka-{KAFKA_VERSION}",

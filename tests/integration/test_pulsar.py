@@ -146,6 +146,11 @@ async def test_everything_of_a_message_is_in_its_record(
         assert status == 200
     found = await read(broker.bootstrap, name, len(sent) + 1)
     assert [read_message_id(each["messageId"]).offset for each in sent] == list(range(len(sent)))
+    shown = await console(broker.bootstrap, name, len(found), await fetch_broker())
+    assert shown == [
+        (record.timestamp, record.partition, record.offset, record.headers, record.key, record.value)
+        for record in found
+    ]
     first, second, *others, of_json, of_avro, of_pair, of_broker = found
     assert (first.key, first.value, first.timestamp) == (b"k", "é".encode(), 1_763_800_000_000)
     assert first.headers == (("a", b"b"), ("__pulsar.sequence", b"5"))
@@ -158,6 +163,44 @@ async def test_everything_of_a_message_is_in_its_record(
     ledger, offset, partition = answer["messagePublishResults"][0]["messageId"].split(":")
     assert (offset, partition) == (str(len(sent)), "0")
     assert {read_message_id(each["messageId"]).life for each in sent} == {int(ledger)}
+
+
+_LINE, _TAB, _NULL = b"\n-- line --\n", b"\n-- tab --\n", b"\n-- null --\n"
+"""What a record holds nowhere."""
+
+
+async def console(bootstrap: str, topic: str, count: int, jars: Sequence[Path]) -> list[tuple[Any, ...]]:
+    """What kafka-console-consumer shows of so many records: timestamp, partition, offset, headers, key,
+    value."""
+    shown = ("timestamp", "partition", "offset", "headers", "key")
+    marks = {
+        "line.separator": _LINE,
+        "key.separator": _TAB,
+        "headers.separator": b";",
+        "null.literal": _NULL,
+    }
+    properties = {f"print.{what}": "true" for what in shown} | {k: v.decode() for k, v in marks.items()}
+    options = [item for name, value in properties.items() for item in ("--property", f"{name}={value}")]
+    command = [str(java_home() / "bin" / "java"), "-cp", os.pathsep.join(map(str, jars))]
+    command += ["org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", bootstrap]
+    command += ["--topic", topic, "--from-beginning", "--max-messages", str(count), *options]
+    with trio.fail_after(60):
+        done = await trio.run_process(command, capture_stdout=True, capture_stderr=True)
+    found: list[tuple[Any, ...]] = []
+    for line in done.stdout.split(_LINE)[:-1]:
+        when, partition, offset, headers, key, value = line.split(_TAB)
+        pairs = [pair.partition(b":") for pair in headers.split(b";") if pair != b"NO_HEADERS"]
+        found.append(
+            (
+                int(when.partition(b":")[2]),
+                int(partition.partition(b":")[2]),
+                int(offset.partition(b":")[2]),
+                tuple((name.decode(), content) for name, _, content in pairs),
+                None if key == _NULL else key,
+                None if value == _NULL else value,
+            )
+        )
+    return found
 
 
 async def test_where_messages_go(broker: Broker, topics: Topics, new_topic: NewTopic, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def found(cache: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("jars", "count", "some"),
     [
-        (BROKER, 46, {f"kafka_2.13-{KAFKA_VERSION}.jar", "slf4j-simple-1.7.36.jar"}),
+        (BROKER, 47, {f"kafka_2.13-{KAFKA_VERSION}.jar", "slf4j-simple-1.7.36.jar"}),
         (CONNECTOR, 5, {f"spark-sql-kafka-0-10_2.13-{SPARK_VERSION}.jar", "kafka-clients-3.9.2.jar"}),
     ],
 )
