@@ -44,7 +44,8 @@ class Lab:
     folder: takes configurations, logs and captured frames. only: leave out other systems. target: a server
     that is measured instead of ours. frames, slices: what the counted run gave, once it was made (see
     `throughput`): a file, and the bytes that each ceiling sends at a time. kept: where processes with Spark
-    are kept from one run to the next; None: every run has its own.
+    are kept from one run to the next; None: every run has its own. module: what is run as the gateway, with
+    what arguments before its own.
     """
 
     def __init__(
@@ -55,9 +56,11 @@ class Lab:
         only: Sequence[System] = (),
         target: Target | None = None,
         kept: Kept | None = None,
+        module: Sequence[str] = ("kiwi_gw",),
     ) -> None:
         self.note = note
         self.kept = kept
+        self.module = tuple(module)
         self.only = tuple(only)
         self.target = target
         self.frames = folder / "frames"
@@ -98,14 +101,15 @@ class Lab:
 
     @asynccontextmanager
     async def gateway(
-        self, sizes: Sizes, topics: Sequence[str], module: Sequence[str] = ("kiwi_gw",)
+        self, sizes: Sizes, topics: Sequence[str], module: Sequence[str] | None = None
     ) -> AsyncIterator[Server]:
-        """Run the gateway with a source for each topic, ready. module: what is run in its place, with what
-        arguments before those of the gateway."""
+        """Run the gateway with a source for each topic, ready. module: what is run in its place, as
+        `Lab.module`; None: that."""
         folder = self.new_folder()
         tls = new_certificate(folder) if sizes.tls else None
         settings = configuration(sizes, topics, self.bootstrap, tls)
-        async with gateway(folder, settings, module, None if tls is None else tls.cert) as server:
+        ca = None if tls is None else tls.cert
+        async with gateway(folder, settings, module or self.module, ca) as server:
             yield server
 
     @asynccontextmanager

@@ -32,7 +32,6 @@ from benchmarks.requests import N, ask
 from benchmarks.results import FOLDER
 from benchmarks.scenario import Scenario
 from benchmarks.scenarios import SCENARIOS
-from benchmarks.throughput import read_file
 from kiwi_demo.broker import Broker
 
 _TOP = 25
@@ -70,18 +69,19 @@ def profile(names: tuple[str, ...], save: bool) -> None:
 async def _sampled(scenario: Scenario, folder: Path) -> list[Sample]:
     sizes = replace(scenario.sizes, records=scenario.sizes.records * _LONGER)
     async with Broker(folder / "broker", heap="1g") as broker:
-        lab = Lab(broker, folder, Note(lambda line: None, lambda text: click.echo(text, err=True)))
-        file = folder / "samples"
-        async with (
-            lab.topics(sizes) as topics,
-            lab.gateway(sizes, topics, ("benchmarks.workers.profiled_gateway", str(file))) as server,
-            lab.load(sizes, server, topics) as load,
-            lab.producer(sizes, topics) as producer,
-        ):
-            await read_file(server, file)  # what was until here is the start
-            lab.checked("gateway", sizes, await lab.measure(sizes, load, producer, server.pid))
-            found = await read_file(server, file)
-    return [(count, stack) for count, stack in found["samples"]]
+        note = Note(lambda line: None, lambda text: click.echo(text, err=True))
+        files = folder / "samples"
+        files.mkdir()
+        module = ("benchmarks.workers.profiled_gateway", str(files))
+        lab = Lab(broker, folder, note, only=("gateway",), module=module)
+        await scenario.measure(lab, sizes)
+    found = [json.loads(file.read_text()) for file in files.iterdir()]
+    return [(count, stack) for each in found for count, stack in each["samples"] if _runs(stack)]
+
+
+def _runs(stack: Sequence[tuple[str, int, str]]) -> bool:
+    """Return whether a sample is of the event loop's time: what was before is the start."""
+    return any(function == "unrolled_run" for _, _, function in stack)
 
 
 def table(name: str, samples: Sequence[Sample]) -> list[str]:

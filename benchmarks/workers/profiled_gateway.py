@@ -1,15 +1,16 @@
 """The gateway with samples of where its processor time goes.
 
-    python -m benchmarks.workers.profiled_gateway FILE run --config ...
+    python -m benchmarks.workers.profiled_gateway FOLDER run --config ...
 
 Every few milliseconds of processor time a signal notes the Python function that runs, its line and who
-called it (what compiled code does counts for the line that called it). On SIGUSR1 the samples since the
-previous one are written to FILE, innermost first: `{"samples": [[count, [[file, line, function], ...]]]}`.
+called it (what compiled code does counts for the line that called it). At its end the samples are written to
+a file in FOLDER, innermost first: `{"samples": [[count, [[file, line, function], ...]]]}`.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from collections import Counter
@@ -25,7 +26,6 @@ Frame = tuple[str, int, str]
 
 
 def main() -> int:
-    file = Path(sys.argv[1])
     samples: Counter[tuple[Frame, ...]] = Counter()
 
     def sample(number: int, frame: FrameType | None) -> None:
@@ -36,16 +36,13 @@ def main() -> int:
             frame = frame.f_back
         samples[tuple(stack)] += 1
 
-    def write(*_: object) -> None:
-        part = file.with_suffix(".part")
-        part.write_text(json.dumps({"samples": [[count, stack] for stack, count in samples.items()]}))
-        samples.clear()
-        part.rename(file)  # the process that waits for it finds it whole
-
     signal.signal(signal.SIGPROF, sample)
-    signal.signal(signal.SIGUSR1, write)
     signal.setitimer(signal.ITIMER_PROF, _EVERY, _EVERY)
-    return gateway(sys.argv[2:])
+    code = gateway(sys.argv[2:])
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    said = {"samples": [[count, stack] for stack, count in samples.items()]}
+    (Path(sys.argv[1]) / str(os.getpid())).write_text(json.dumps(said))
+    return code
 
 
 if __name__ == "__main__":

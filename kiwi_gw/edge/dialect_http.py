@@ -56,7 +56,8 @@ def dialect_handler(
         check_origin(asked.head, origins, ends.remote, secure=ends.secure)
         with gateway.request_load.body() as came:
             identity, body = await _caller(gateway, admission, asked, route, came)
-            rights = RequestRights(gateway, replace(identity, issued_token=None), (name, ends.remote))
+            kept = identity if identity.issued_token is None else replace(identity, issued_token=None)
+            rights = RequestRights(gateway, kept, (name, ends.remote))
             parameters = read_parameters(route.parameters, asked.parameters, asked.head.query)
             admitted = None if route.admit is None else route.admit(parameters, rights)
             if isinstance(admitted, HttpResponse):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
 
 import trio
@@ -54,7 +56,12 @@ def http_error(error: Exception) -> HttpError | None:
 
 def http_date() -> str:
     """Now, as the `Date` header wants it (RFC 9110, 5.6.7)."""
-    return formatdate(usegmt=True)
+    return _date(int(time.time()))
+
+
+@lru_cache(maxsize=1)
+def _date(seconds: int) -> str:
+    return formatdate(seconds, usegmt=True)
 
 
 def render_error(error: HttpError, *, body: bool = True) -> bytes:

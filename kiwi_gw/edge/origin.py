@@ -76,7 +76,7 @@ def host_allowed(host: str | None, here: str | None, allowed_origins: Sequence[s
 
     here: our end of the connection, an IP address; None for a Unix socket, which no page can reach.
     """
-    if host is None or here is None or not is_loopback(here) or "*" in allowed_origins:
+    if host is None or here is None or not _is_loopback(here) or "*" in allowed_origins:
         return True
     called = _parse(f"http://{host.removesuffix(':')}")
     if called is None:
@@ -125,5 +125,6 @@ def _parse(text: str) -> _Origin | None:
     return _Origin(scheme, match["host"].lower(), port)
 
 
-# Only what the configuration lists is remembered, never what a client sends.
+# Only what the configuration lists, and addresses of ours, are remembered, never what a client sends.
 _parse_entry = lru_cache(maxsize=256)(_parse)
+_is_loopback = lru_cache(maxsize=64)(is_loopback)

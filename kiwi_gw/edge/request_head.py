@@ -69,7 +69,8 @@ class RequestHead:
 
     def listed(self, name: str) -> list[str]:
         """Return the members of a comma-separated header, from all its lines."""
-        parts = ",".join(self.values(name)).split(",")
+        values = self.values(name)
+        parts = ",".join(values).split(",") if values else ()
         return [member for part in parts if (member := part.strip())]
 
     def tokens(self, name: str) -> list[str]:
