@@ -7,7 +7,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain, repeat
 from operator import add
 from typing import Final
 
@@ -73,10 +73,9 @@ class Batch:
 
     def positions_at(self, index: int) -> dict[int, int]:
         """Return the positions of a reader that has had the first `index` events of this batch."""
-        positions = dict(self.starts)
         # Offsets grow within a partition, so the last one written is the highest.
-        positions.update(zip(self.partitions[:index], [o + 1 for o in self.offsets[:index]], strict=True))
-        return positions
+        last = dict(zip(self.partitions[:index], self.offsets[:index], strict=True))
+        return {**self.starts, **{partition: offset + 1 for partition, offset in last.items()}}
 
 
 def batch_pieces(
@@ -88,23 +87,22 @@ def batch_pieces(
     if size < 2 or (size <= most_events and batch.cost <= most_bytes):
         yield batch
         return
-    texts = [column for column in batch.columns.values() if not isinstance(column, array)]
-    rest, odd = divmod(max(0, batch.cost - sum(sum(_lengths(column)) for column in texts)), size)
+    weights = [0] * size
+    for column in batch.columns.values():
+        if not isinstance(column, array):
+            weights = list(map(add, weights, _lengths(column)))
+    rest, odd = divmod(max(0, batch.cost - sum(weights)), size)
+    upto = list(accumulate(map(add, weights, chain(repeat(rest + 1, odd), repeat(rest))), initial=0))
     starts, gap, first = batch.starts, batch.gap, 0
     while first < size:
-        stop = min(first + most_events, size)
-        weights = [rest + (index < odd) for index in range(first, stop)]
-        for column in texts:
-            weights = list(map(add, weights, _lengths(column[first:stop])))
-        upto = list(accumulate(weights, initial=0))
-        fitting = max(1, bisect_right(upto, most_bytes) - 1)
-        stop = first + fitting
+        most = min(first + most_events, size)
+        stop = max(first + 1, bisect_right(upto, upto[first] + most_bytes, first, most + 1) - 1)
         piece = Batch(
             starts=starts,
             partitions=batch.partitions[first:stop],
             offsets=batch.offsets[first:stop],
             columns={name: column[first:stop] for name, column in batch.columns.items()},
-            cost=upto[fitting],
+            cost=upto[stop] - upto[first],
             gap=gap,
         )
         yield piece
@@ -115,5 +113,9 @@ def _lengths(column: Sequence[object]) -> list[int]:
     """Return the bytes or characters of each; 0 where it is neither."""
     try:
         return list(map(len, column))  # type: ignore[arg-type]
-    except TypeError:  # some are no texts: the slower way
+    except TypeError:  # some are None
+        pass
+    try:
+        return [0 if value is None else len(value) for value in column]  # type: ignore[arg-type]
+    except TypeError:  # some are no texts: the slowest way
         return [len(value) if isinstance(value, bytes | str) else 0 for value in column]

@@ -6,6 +6,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from kiwi_gw.api import Batch, Gap, Unreadable, Wakeup
 from kiwi_kafka.lineage import TopicLineage
@@ -17,6 +18,8 @@ _OBJECT = 33
 """Bytes that a `bytes` object weighs beside its content (CPython, 64 bit)."""
 _ROW = 2 * 8 + 4 + 8 + 8
 """References to key and value, and the partition, offset and timestamp of one record."""
+_HEADERS = 48
+"""An empty tuple of pairs, and the reference to it."""
 _HEADER = 56 + 8 + 57 + _OBJECT
 """A pair, the reference to it, a name and a value, without their content."""
 
@@ -246,7 +249,7 @@ def to_columns(fetched: Sequence[FetchedPartition], headers: bool) -> RecordColu
     cost = _ROW * len(offsets) + _weight(keys) + _weight(values)
     if headers:
         columns["headers"] = pairs
-        cost += sum(48 + sum(map(_header_weight, names)) for names in pairs)
+        cost += _HEADERS * len(pairs) + sum(map(_header_weight, chain.from_iterable(pairs)))
     return RecordColumns(partitions, offsets, columns, cost, {part.partition: part.next for part in fetched})
 
 
