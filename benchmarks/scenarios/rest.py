@@ -4,6 +4,7 @@ aiokafka."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -76,6 +77,53 @@ async def consuming(lab: Lab, sizes: Sizes) -> Figures:
         "consumed per cpu second": said["total"] / max(used, 0.01),
         "p99 of a fetch": said["delays"]["p99"],
     }
+
+
+async def beside(lab: Lab, sizes: Sizes) -> Figures:
+    """Measure subscribers of one topic at a rate, alone, and while another topic is written over HTTP as fast
+    as that goes."""
+    async with lab.topics(replace(sizes, topics=2)) as topics:
+        alone = await _pushed(lab, sizes, topics[0], None)
+    async with lab.topics(replace(sizes, topics=2)) as topics:
+        found = await _pushed(lab, sizes, topics[0], topics[1])
+    return {
+        "pushed beside / without": found["pushed"] / max(alone["pushed"], 0.01),
+        "p99 beside / without": found["p99"] / max(alone["p99"], 0.01),
+        "pushed": found["pushed"],
+        "p99": found["p99"],
+        "produced": found["produced"],
+    }
+
+
+async def _pushed(lab: Lab, sizes: Sizes, topic: str, written: str | None) -> dict[str, float]:
+    """Measure a topic at a rate, and its subscribers; written: that is written over HTTP meanwhile."""
+    async with (
+        lab.gateway(sizes, [topic] if written is None else [topic, written]) as server,
+        lab.load(sizes, server, [topic]) as load,
+        lab.producer(sizes, [topic]) as producer,
+        AsyncExitStack() as stack,
+    ):
+        clients = None
+        if written is not None:
+            settings = {
+                "connections": 8,
+                "messages": 100,
+                "host": HOST,
+                "port": server.port,
+                "topic": written,
+            }
+            settings |= {"size": sizes.size, "warm": sizes.warm / sizes.rate, "seconds": sizes.seconds}
+            clients = await stack.enter_async_context(started("rest_producers", settings, lab.new_folder()))
+            await clients.hear("ready", START_SECONDS)
+            await clients.tell()
+        one = lab.checked("gateway", sizes, await lab.measure(sizes, load, producer, server.pid))
+        said: dict[str, Any] = {"published": 0, "seconds": 1.0, "faults": ()}
+        if clients is not None:
+            said = await clients.hear_any(RUN_SECONDS)
+    if said["faults"]:
+        raise RunVoid(f"over HTTP: {'; '.join(said['faults'])}")
+    pushed = one.deliveries / one.seconds
+    return {"pushed": pushed, "p99": one.delays["p99"], "produced": said["published"] / said["seconds"]}
 
 
 async def _read(
@@ -176,5 +224,20 @@ SCENARIOS = (
             Goal("p99 of a fetch", "ms"),
         ),
         small=_SMALL | {"records": 8_000},
+    ),
+    Scenario(
+        name="rest-beside",
+        says="500 records/s to 100 subscribers, with and without 8 producers over HTTP that write another "
+        "topic with requests of 100 messages, as fast as that goes",
+        measure=beside,
+        sizes=replace(_SIZES, rate=500, delays=100, warm=2_500, steady=2_500, seconds=10.0),
+        goals=(
+            Goal("pushed beside / without", "x", at_least=0.9),
+            Goal("p99 beside / without", "x"),
+            Goal("pushed", "/s"),
+            Goal("p99", "ms"),
+            Goal("produced", "/s"),
+        ),
+        small={"seconds": 1.0, "warm": 100, "subscribers": 5, "rate": 200},
     ),
 )
