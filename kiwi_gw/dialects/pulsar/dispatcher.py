@@ -28,7 +28,11 @@ from kiwi_gw.dialects.pulsar.partition_cursor import PartitionCursor
 
 MOST_MESSAGES: Final = 10_000
 MOST_BYTES: Final = 16 << 20
-"""What one subscription holds."""
+"""What one subscription holds, with the objects that it is made of."""
+MESSAGE_BYTES: Final = 400
+"""Of the objects of one message, beside its payload."""
+_QUEUE_BYTES: Final = 300
+"""The same of the queue of a key, beside that."""
 
 _order: Final = itemgetter(0)
 
@@ -59,7 +63,8 @@ class Acknowledged:
 
 class Dispatcher:
     """See the top of this file. cursors: by partition, of those that this gateway has. read: by partition, up
-    to where it was read. due: before that time nothing comes back (`expire`)."""
+    to where it was read. bytes: about how much memory its messages take. due: before that time nothing comes
+    back (`expire`)."""
 
     def __init__(self, kind: SubscriptionType) -> None:
         self.kind = kind
@@ -113,7 +118,7 @@ class Dispatcher:
             queue = self._queue(key if by_key else None)
             message = held[offset] = Message((partition, offset), next(self._numbers), payload, queue)
             self.messages += 1
-            self.bytes += len(payload)
+            self.bytes += len(payload) + MESSAGE_BYTES
             self._put(message)
         self.read[partition] = reached
 
@@ -243,7 +248,12 @@ class Dispatcher:
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = MessageQueue(key)
+            self.bytes += queue_bytes(key)
         return queue
+
+    def _drop_queue(self, key: bytes) -> None:
+        if self._queues.pop(key, None) is not None:
+            self.bytes -= queue_bytes(key)
 
     def _put(self, message: Message) -> None:
         """Have a message wait."""
@@ -281,7 +291,7 @@ class Dispatcher:
         queue = message.queue
         message.gone = True
         self.messages -= 1
-        self.bytes -= len(message.payload)
+        self.bytes -= len(message.payload) + MESSAGE_BYTES
         message.payload = b""  # it may be among those that wait, until it would be its turn
         if message.owner is not None:
             self._take_off(message)
@@ -289,7 +299,12 @@ class Dispatcher:
             queue.drop()
             self._list(queue)
         if queue.key is not None and not queue.waiting and not queue.pending:
-            self._queues.pop(queue.key, None)
+            self._drop_queue(queue.key)
+
+
+def queue_bytes(key: bytes | None) -> int:
+    """Return about how much memory the queue of a key takes. That of messages without one is always there."""
+    return 0 if key is None else len(key) + _QUEUE_BYTES
 
 
 def _runs(places: Iterable[Place]) -> Iterator[tuple[int, int, int]]:

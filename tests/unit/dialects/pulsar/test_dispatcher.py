@@ -3,8 +3,10 @@ nothing is with two consumers, a key stays with its consumer, what was read firs
 
 from __future__ import annotations
 
+import gc
 import random
 import time
+import tracemalloc
 from collections.abc import Sequence
 from itertools import count
 from math import inf
@@ -21,7 +23,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from kiwi_gw.dialects.pulsar.dispatcher import MOST_MESSAGES, Dispatcher, SubscriptionType
+from kiwi_gw.dialects.pulsar.dispatcher import (
+    MESSAGE_BYTES,
+    MOST_MESSAGES,
+    Dispatcher,
+    SubscriptionType,
+    queue_bytes,
+)
 from kiwi_gw.dialects.pulsar.message_queues import Message
 from tests.effort import examples
 
@@ -277,7 +285,10 @@ class Model(RuleBasedStateMachine):
         pending = {m.place: c.name for c in dispatcher.consumers.values() for m in c.pending.values()}
         assert pending == {place: name for place, (name, _) in self.with_.items()}
         assert dispatcher.messages == len(pending) + len(self.waiting())
-        assert dispatcher.bytes == dispatcher.messages
+        by_key = self.kind is SubscriptionType.KEY_SHARED
+        keys = {self.key(place) for place in (*pending, *self.waiting()) if by_key}
+        held = dispatcher.messages * (1 + MESSAGE_BYTES) + sum(map(queue_bytes, keys))
+        assert dispatcher.bytes == held
         dues = [since + dispatcher.consumers[name].ack_seconds for name, since in self.with_.values()]
         assert dispatcher.due <= min(dues, default=inf)
         for partition, cursor in dispatcher.cursors.items():
@@ -320,7 +331,7 @@ def test_what_it_holds_is_bounded_and_what_is_gone_is_let_go() -> None:
         begin += most
         assert dispatcher.room[0] == 0
         dispatcher.acknowledge([(0, offset) for offset in range(1, begin)])  # all but the first, which waits
-        assert (dispatcher.messages, dispatcher.bytes) == (1, 100)
+        assert (dispatcher.messages, dispatcher.bytes) == (1, 100 + MESSAGE_BYTES)
     assert dispatcher.cursors[0].ranges == [(1, begin - 1)]
     (queue,) = dispatcher._queues.values()
     assert len(queue._heap) < 100
@@ -359,7 +370,31 @@ def test_what_is_read_again_is_held_once() -> None:
     dispatcher.take(0, range(3), [None] * 3, [b"x"] * 3)
     dispatcher.take(0, range(1, 5), [None] * 4, [b"x"] * 4)
     assert [message.place[1] for message in dispatcher.fetch("a", 9, 9, 0)] == [0, 1, 2, 3, 4]
-    assert (dispatcher.messages, dispatcher.bytes) == (5, 5)
+    assert (dispatcher.messages, dispatcher.bytes) == (5, 5 * (1 + MESSAGE_BYTES))
+
+
+@pytest.mark.cost
+@pytest.mark.parametrize("kind", [SubscriptionType.SHARED, SubscriptionType.KEY_SHARED])
+def test_it_counts_about_what_it_takes(kind: SubscriptionType) -> None:
+    """All waiting, all pending, and every other one acknowledged; each message has a key of its own."""
+    count = 4_000
+    gc.collect()
+    tracemalloc.start()
+    try:
+        dispatcher = Dispatcher(kind)
+        dispatcher.assign(0, 10**9)
+        dispatcher.add("a")
+        offsets = range(10**9, 10**9 + count)
+        dispatcher.take(0, offsets, [b"k%09d" % n for n in offsets], [b"%0100d" % n for n in offsets])
+        shares = [tracemalloc.get_traced_memory()[0] / dispatcher.bytes]
+        dispatcher.fetch("a", count, 1 << 30, 0.0)
+        shares.append(tracemalloc.get_traced_memory()[0] / dispatcher.bytes)
+        dispatcher.acknowledge([(0, offset) for offset in offsets[1::2]])
+        shares.append(tracemalloc.get_traced_memory()[0] / dispatcher.bytes)
+    finally:
+        tracemalloc.stop()
+    assert max(shares) < 1.5, shares
+    assert min(shares) > 0.6, shares
 
 
 @pytest.mark.cost
