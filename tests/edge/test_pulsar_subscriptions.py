@@ -229,6 +229,38 @@ async def test_a_gateway_that_stops_leaves_its_groups_and_answers() -> None:
         assert found == []
 
 
+async def test_an_answer_that_is_not_taken_takes_back_nothing_of_another() -> None:
+    """A message came back and was delivered again to its consumer, while the first answer stood still."""
+    async with subscribed() as (gateway, script):
+        count = 60
+        await script.publish([b"%d" % n + b"x" * 100_000 for n in range(count)])
+        one = await consumer(gateway)
+        stalled = await gateway.connect()
+        path = f"{PATH}/consumer/{one}/messages?max_messages=1000&max_bytes=16777216"
+        await stalled.send_all(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+
+        async def pending() -> int:
+            status, answer = await ask(gateway, "GET", "/cursor")
+            assert status == 200
+            return answer["cursor"]["consumers"][0]["pending"]  # type: ignore[no-any-return]
+
+        while not await pending():
+            pass
+        first = (await ask(gateway, "GET", "/cursor"))[1]["cursor"]["partitions"]["0"]["position"]
+        assert (await change(gateway, "negative", [{"messageId": first}]))[0] == 200
+        (again,) = await fetch(gateway, one, "max_messages=1")
+        assert (again["messageId"], again["redeliveryCount"]) == (first, 1)
+        had = await pending()
+        assert 1 < had <= count
+        await stalled.aclose()
+        while (left := await pending()) == had:
+            pass
+        assert left == 1
+        rest = await fetch(gateway, one, "max_messages=1000&max_bytes=16777216")
+        assert first not in {message["messageId"] for message in rest}
+        assert len(rest) == count - 1
+
+
 async def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscriptions, "MOST_SUBSCRIPTIONS", 1)
     monkeypatch.setattr("kiwi_gw.dialects.pulsar.consuming.MOST_CONSUMERS", 1)

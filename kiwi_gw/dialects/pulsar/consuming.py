@@ -50,6 +50,9 @@ _NO_PORT: Final = PulsarError(
 _NOT_UNSEEN: Final = PulsarError(
     PulsarCode.METHOD, "messages are taken by GET: HEAD would take them unseen", allow="GET, OPTIONS"
 )
+Given = list[tuple[Message, int]]
+"""Messages that an answer has, each with how often it was delivered by then."""
+
 _CODES: Final = {RefusalCode.GROUP_IN_USE: PulsarCode.IN_USE, RefusalCode.GROUP: PulsarCode.METHOD}
 
 
@@ -218,7 +221,7 @@ async def _messages(asked: FetchParameters, subscription: Subscription) -> Async
     """Give messages, and have them come back if the answer is not taken whole."""
     until = time.monotonic() + asked.timeout / 1000
     left, left_bytes = asked.max_messages or 100, asked.max_bytes or 1 << 20
-    given: list[Message] = []
+    given: Given = []
     with _busy(asked.consumer, subscription, given) as done:
         piece, separator = b'{"messages":[', b""
         while left > 0 and left_bytes > 0:
@@ -226,7 +229,7 @@ async def _messages(asked: FetchParameters, subscription: Subscription) -> Async
             found = await _next(asked.consumer, subscription, left, most, 0 if given else until)
             if not found:
                 break
-            given += found
+            given += [(message, message.deliveries) for message in found]
             payloads = [redelivered(message.payload, message.deliveries - 1) for message in found]
             yield b"".join((piece, separator, b",".join(payloads)))
             piece, separator = b"", b","
@@ -255,7 +258,7 @@ async def _next(
 
 
 @contextmanager
-def _busy(consumer: str, subscription: Subscription, given: list[Message]) -> Iterator[Callable[[], None]]:
+def _busy(consumer: str, subscription: Subscription, given: Given) -> Iterator[Callable[[], None]]:
     """Have a consumer not be idle. What is yielded says that everything that was given has arrived."""
     info = subscription.infos.get(consumer)
     if info is None:
@@ -273,5 +276,7 @@ def _busy(consumer: str, subscription: Subscription, given: list[Message]) -> It
         info.busy -= 1
         info.used_at = time.monotonic()
         if not arrived and given:
-            subscription.dispatcher.give_back(consumer, given)
+            # What came back meanwhile, and was delivered again, is another answer's.
+            still = [message for message, deliveries in given if message.deliveries == deliveries]
+            subscription.dispatcher.give_back(consumer, still)
             subscription.reader.look()
