@@ -265,7 +265,8 @@ async def _drain(gateway: Gateway, listener: Listener) -> None:
 
 def _announce(listener: Listener, admin: Listener | None, worker_config: WorkerConfig | None) -> None:
     if worker_config is not None:
-        log.info("worker listens", pid=os.getpid())
+        own = {"address": worker_config.own[0].address} if worker_config.own else {}
+        log.info("worker listens", pid=os.getpid(), **own)
         os.write(sys.stdout.fileno(), LISTENING)
         return
     operators = admin.addresses[0] if admin is not None else None
