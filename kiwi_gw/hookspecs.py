@@ -158,7 +158,8 @@ def check(
 
     sources: the settings of all sources. Returns an async function that does the I/O, with deadlines of
     its own; it runs on Trio, without the gateway. What is wrong is a `Diagnostic`, not an exception. None:
-    nothing to check.
+    nothing to check. A plugin that decides by `authorize` who may write to a source had better say here who
+    that is, of every source that can be written to: `where` is then `("sources", id, "publish")`.
     """
     return None
 

@@ -31,7 +31,8 @@ class PluginContext:
     protocol. worker, workers: which of how many processes that all run this configuration it is, from 0
     (`kiwi-gw check` asks as the first of as many as there would be). written: names of the sections that the
     file has. columns: those that protocols write where sources have them, of those that sources leave out
-    unless somebody wants them.
+    unless somebody wants them. groups: what the names of the groups begin with in which protocols have
+    members of a source, by its id.
     """
 
     sections: Mapping[str, Section] = field(repr=False)
@@ -42,6 +43,7 @@ class PluginContext:
     blocks: Mapping[str, Mapping[str, Section]] = field(default_factory=dict, repr=False)
     written: frozenset[str] = frozenset()
     columns: frozenset[str] = frozenset()
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
 
     def section(self, name: str) -> Section:
         """Return the section of that name, with its defaults if the file has none. KeyError: not declared."""

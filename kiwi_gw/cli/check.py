@@ -73,16 +73,19 @@ def validate(config_path: Path, as_json: bool) -> int:
 def check(config_path: Path, timeout: float, strict: bool, verbose: bool, as_json: bool) -> int:
     """Check a configuration FILE and connect to what it names: brokers, topics, rights.
 
+    It says who may write to which source, too, and how far behind the groups of clients are.
     What is about a line of the file is shown as file:line. Exit code 0 if the gateway could work with it,
     1 if not, 78 if the file itself is wrong.
     """
     import trio
 
     from kiwi_gw.config import load
+    from kiwi_gw.config.exposure import writers
 
     loaded = load(config_path, environment())
     listen_to_libraries(verbose)
-    findings = [*_own_findings(loaded), *trio.run(_ask_plugins, loaded, timeout)]
+    told = trio.run(_ask_plugins, loaded, timeout)
+    findings = [*_own_findings(loaded), *told, *writers(loaded, told)]
     counted = ("error", "warning") if strict else ("error",)
     failed = any(finding.level in counted for finding in findings)
     if as_json:

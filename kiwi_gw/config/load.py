@@ -46,6 +46,17 @@ class LoadedConfig:
     def context(self, worker: int = 0, workers: int = 1) -> PluginContext:
         """Return what plugins get of this configuration in one of the `workers` processes that run it."""
         found = self.settings.sources.values()
+        protocols = [
+            (kind, self.settings.dialects[name]) for name, kind in self.plugins.dialect_types().items()
+        ]
+        groups = {
+            source.id: [
+                begins
+                for kind, settings in protocols
+                if (begins := kind.groups(settings, source.id, source.blocks)) is not None
+            ]
+            for source in found
+        }
         return PluginContext(
             MappingProxyType({**self.settings.sections, **self.settings.dialects}),
             self.settings.name,
@@ -54,11 +65,8 @@ class LoadedConfig:
             workers,
             MappingProxyType({source.id: source.blocks for source in found}),
             self.settings.written,
-            frozenset(
-                column
-                for name, kind in self.plugins.dialect_types().items()
-                for column in kind.columns(self.settings.dialects[name])
-            ),
+            frozenset(column for kind, settings in protocols for column in kind.columns(settings)),
+            MappingProxyType({source_id: begins for source_id, begins in groups.items() if begins}),
         )
 
     def place(self, finding: Diagnostic) -> tuple[str, int] | None:

@@ -112,6 +112,9 @@ class DialectType(Generic[S]):
         when the environment was read.
     columns: names those that it writes, with these settings, where sources have them, and that sources leave
         out unless somebody wants them (`headers`).
+    groups: says what the names of the groups begin with in which it has members of a source, with these
+        settings, by the id of the source and what it says to protocols; the rest is theirs to choose. None:
+        there are none.
     messages: None: they are no JSON. other_messages: of further protocols that it speaks, by their names.
     """
 
@@ -121,5 +124,6 @@ class DialectType(Generic[S]):
     source_settings: type[Section] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     columns: Callable[[S], Collection[str]] = lambda settings: ()
+    groups: Callable[[S, str, Mapping[str, Section]], str | None] = lambda settings, source_id, blocks: None
     messages: Messages | None = None
     other_messages: Mapping[str, Messages] = field(default_factory=dict)

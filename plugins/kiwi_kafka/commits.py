@@ -46,7 +46,8 @@ class GroupCommits:
     async def state(self, group: str) -> int:
         """Return how many members a group has. Raises CommitRefused."""
         _check_group(group)
-        return await self._groups.state(group)
+        members, _ = await self._groups.state(group)
+        return members
 
     async def forget(self, group: str) -> None:
         """Delete a group without members. Raises CommitRefused."""

@@ -9,6 +9,7 @@ import trio
 
 from kiwi_gw.api import Diagnostic, PluginContext, Section
 from kiwi_kafka.client.factory import BrokerClientFactory
+from kiwi_kafka.group_diagnostics import SoughtGroups, check_groups
 from kiwi_kafka.ports import (
     AdminClient,
     ClientFactory,
@@ -38,9 +39,15 @@ def kafka_check(
     settings = cast("KafkaSettings", context.section("kafka"))
 
     registered = any(source.decode.registry for source in ours)
+    sought = [
+        SoughtGroups(begins, source_id, source.topic)
+        for source_id, source in context.sources.items()
+        if isinstance(source, KafkaSourceSettings)
+        for begins in context.groups.get(source_id, ())
+    ]
 
     async def check() -> Sequence[Diagnostic]:
-        findings = await check_kafka(settings, topics, written)
+        findings = await check_kafka(settings, topics, written, sought)
         return [*findings, await check_registry(settings.registry)] if registered else findings
 
     return check
@@ -64,11 +71,13 @@ async def check_registry(settings: RegistrySettings | None) -> Diagnostic:
 
 
 async def check_kafka(
-    settings: KafkaSettings, topics: Collection[str], written: Collection[str] = ()
+    settings: KafkaSettings,
+    topics: Collection[str],
+    written: Collection[str] = (),
+    sought: Sequence[SoughtGroups] = (),
 ) -> list[Diagnostic]:
-    """Ask every bootstrap server by itself, then the cluster for the topics, of which some are to be written.
-     Raises nothing for what it
-    finds, and creates nothing."""
+    """Ask every bootstrap server by itself, then the cluster for the topics, of which some are to be written,
+    and for groups. Raises nothing for what it finds, and creates nothing."""
     findings: list[Diagnostic] = []
     reached: KafkaSettings | None = None
     async with trio.open_nursery() as nursery:
@@ -79,7 +88,10 @@ async def check_kafka(
             if finding.level == "ok" and reached is None:
                 reached = alone
         if reached is not None:
-            findings += await check_topics(BrokerClientFactory(reached, nursery), topics, written)
+            clients = BrokerClientFactory(reached, nursery)
+            findings += await check_topics(clients, topics, written)
+            if sought:
+                findings += await check_groups(clients, sought)
     return findings
 
 

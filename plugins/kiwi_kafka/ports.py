@@ -98,6 +98,14 @@ class OffsetsResult:
     refused: Mapping[TopicPartition, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class GroupList:
+    """Hold names of groups, and the nodes that did not say which they coordinate."""
+
+    names: frozenset[str]
+    silent_nodes: frozenset[int] = frozenset()
+
+
 class OffsetOutOfRangeError(KiwiError):
     """Report that the brokers do not hold `tps` (with the offsets asked for): too old, or beyond the end."""
 
@@ -155,6 +163,9 @@ class AdminClient(Protocol):
     ) -> tuple[int, int] | None:
         """Return the first and next offset of the first batch from `offset` on, within one fetch, that cannot
         be decoded; None if all can."""
+
+    async def list_groups(self) -> GroupList:
+        """Return all groups that this client may see."""
 
     async def close(self) -> None: ...
 
@@ -218,8 +229,9 @@ class GroupOffsets(Protocol):
 
     async def store(self, group: str, topic: str, positions: Mapping[int, tuple[int, str]]) -> None: ...
 
-    async def state(self, group: str) -> int:
-        """Return how many members it has."""
+    async def state(self, group: str) -> tuple[int, str]:
+        """Return how many members it has, and of what kind they are (`GroupPlace.kind`); "" where it has
+        none."""
 
     async def forget(self, group: str) -> None:
         """Delete it, if it has no members."""

@@ -30,6 +30,13 @@ def writers(settings: TokensSettings, sources: Mapping[str, Section]) -> Sequenc
         owners = [(each.name, each.roles) for each in settings.users]
         owners += [(each.name, each.roles) for each in settings.static]
         names = [name for name, own in owners if not set(roles).isdisjoint(own)]
+        anonymous = settings.anonymous
+        if anonymous is not None and not set(roles).isdisjoint(anonymous.roles):
+            names.insert(0, "anyone without credentials")
+        if not names and settings.jwt is None:
+            words = f"clients may write to it, but nobody has the role {_listed(roles)}"
+            found.append(Diagnostic("warning", subject, words, where))
+            continue
         who = f": {_listed(names)}" if names else ""
         others = ", and whose JWT says so" if settings.jwt is not None else ""
         found.append(Diagnostic("ok", subject, f"may be written to by {_listed(roles)}{who}{others}", where))

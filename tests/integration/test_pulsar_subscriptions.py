@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -140,6 +141,37 @@ async def test_a_subscription_from_its_beginning_to_its_end(
             assert (await client.ask("DELETE", "s", force="true"))[0] == 204
             assert (await client.ask("GET", "s/cursor"))[1]["error_code"] == 40404
             assert (await client.ask("GET", f"s/consumer/{one}/messages"))[1]["error_code"] == 40403
+
+
+async def test_check_says_who_may_write_and_how_far_behind_subscriptions_are(
+    broker: Broker, topics: Topics, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    name = await topics.create(new_topic(), 2)
+    await topics.produce(name, [Record(b"%d" % n, partition=n % 2) for n in range(20)])
+    settings = open_to_all(broker, name)
+    (tmp_path / "check.yml").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "kiwi_gw", "check", str(tmp_path / "check.yml"), "--json"]
+
+    async def check() -> dict[str, str]:
+        done = await trio.run_process(command, capture_stdout=True)
+        findings = json.loads(done.stdout)["findings"]
+        return {each["subject"]: each["message"] for each in findings if each["level"] == "ok"}
+
+    group = f"kafka group kiwi-gw/subscription/public/default/{name}"
+    with trio.fail_after(90):
+        async with gateways(tmp_path, settings) as ((_, connect),):
+            client = connect()
+            one = await client.consumer()
+            await client.consumer("late", start="latest", type="exclusive")
+            had = await client.fetch(one, max_messages=20)
+            assert (await client.acknowledge([m for m in had if m["value"] not in (18, 19)]))[0] == 200
+            found = await check()
+            assert found[f"{group}/s"] == f"topic {name}; lag: 2; members: 1 (kiwi-gw.shared)"
+            assert found[f"{group}/late"] == f"topic {name}; lag: 0; members: 1 (kiwi-gw.exclusive)"
+            assert "may be written to by anyone who reaches" in found[f"source {name}"]
+            assert "can be read and written" in found[f"kafka topic {name}"]
+        found = await check()  # a gateway that stops leaves its groups
+        assert found[f"{group}/s"] == f"topic {name}; lag: 2; no members"
 
 
 async def test_what_a_gateway_that_is_killed_had_comes_at_the_other(

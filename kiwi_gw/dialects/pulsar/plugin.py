@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from kiwi_gw.api import PluginContext, hookimpl
+from kiwi_gw.api import PluginContext, Section, hookimpl
 from kiwi_gw.dialect_api import DialectContext, DialectType
 from kiwi_gw.dialects.pulsar.consumer_ids import ConsumerIds
 from kiwi_gw.dialects.pulsar.dialect import PulsarDialect
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings, PulsarSource
-from kiwi_gw.dialects.pulsar.topics import topic_name
+from kiwi_gw.dialects.pulsar.topics import group_name, topic_name
 from kiwi_gw.dialects.source_names import check_distinct
 
 
@@ -28,7 +28,13 @@ def columns(settings: PulsarSettings) -> Sequence[str]:
     return ("headers",) if settings.enabled else ()
 
 
-PULSAR = DialectType("pulsar", PulsarSettings, build, PulsarSource, columns=columns)
+def groups(settings: PulsarSettings, source_id: str, blocks: Mapping[str, Section]) -> str | None:
+    """Say what the consumer groups of a topic's subscriptions begin with."""
+    name = topic_name(source_id, blocks, settings)
+    return group_name(settings.group_prefix, name, "") if settings.enabled else None
+
+
+PULSAR = DialectType("pulsar", PulsarSettings, build, PulsarSource, columns=columns, groups=groups)
 
 
 @hookimpl

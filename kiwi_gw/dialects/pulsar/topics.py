@@ -26,6 +26,11 @@ def topic_name(source_id: str, blocks: Mapping[str, object], settings: PulsarSet
     return f"{settings.tenant}/{settings.namespace}/{source_id}"
 
 
+def group_name(prefix: str, topic: str, subscription: str) -> str:
+    """Return the consumer group of a subscription. topic: its name, as `topic_name` has it."""
+    return f"{prefix}/subscription/{topic}/{subscription}"
+
+
 @dataclass(frozen=True, slots=True)
 class WritableTopic:
     """A topic that the client may write to. partitions: ascending. life: as `ClientRights.life` has it.
@@ -70,7 +75,7 @@ class ConsumedTopic:
 
     def group(self, subscription: str) -> str:
         """Return the consumer group of a subscription."""
-        return f"{self.prefix}/subscription/{self.name}/{subscription}"
+        return group_name(self.prefix, self.name, subscription)
 
     def message_id(self, partition: int, offset: int) -> str:
         """Return the id of the message there."""

@@ -13,9 +13,16 @@ from aiokafka import errors as kafka_errors
 from kiwi_kafka.client.brokers import Brokers
 from kiwi_kafka.client.errors import deadline, readable
 from kiwi_kafka.client.fetched_records import first_corrupt_batch
-from kiwi_kafka.client.requests import NO_REPLICA, FetchRequest, OffsetForLeaderEpochRequest, OffsetRequest
+from kiwi_kafka.client.requests import (
+    NO_REPLICA,
+    FetchRequest,
+    ListGroupsRequest,
+    OffsetForLeaderEpochRequest,
+    OffsetRequest,
+)
 from kiwi_kafka.ports import (
     NO_ID,
+    GroupList,
     MissingTopic,
     OffsetsResult,
     TopicDescription,
@@ -129,6 +136,19 @@ class BrokerAdminClient:
         first, behind, size = found
         again = await self._raw(info, tp, offset)
         return (first, behind) if again[:size] == data[:size] else None
+
+    async def list_groups(self) -> GroupList:
+        # Each broker knows those that it coordinates.
+        names: set[str] = set()
+        silent_nodes: set[int] = set()
+        requests = {node: ListGroupsRequest() for node in self._brokers.nodes}
+        for node, answer in (await self._ask_each(requests)).items():
+            if isinstance(answer, Exception) or answer.error_code:
+                silent_nodes.add(node)
+                continue
+            with readable():
+                names.update(group for group, _ in answer.groups)
+        return GroupList(frozenset(names), frozenset(silent_nodes))
 
     async def close(self) -> None:
         self._brokers.close()

@@ -36,6 +36,11 @@ class Brokers:
         self._answered: int | None = None
         self._is_closed = False
 
+    @property
+    def nodes(self) -> Collection[int]:
+        """Return the ids of those that are known."""
+        return tuple(self._addresses)
+
     async def bootstrap(self, within: float) -> None:
         """Learn the brokers from the first server that answers; each has so many seconds. UnreachableError:
         none did, and why."""

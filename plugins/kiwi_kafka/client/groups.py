@@ -110,13 +110,14 @@ class GroupClient:
         request = OffsetCommitRequest(group, _NO_GENERATION, "", _NO_RETENTION, [(topic, parts)])
         await self._ask(group, request, lambda answer: [code for _, ps in answer.topics for _, code in ps])
 
-    async def state(self, group: str) -> int:
-        """Return how many members a group has. CommitRefused: why that cannot be known."""
+    async def state(self, group: str) -> tuple[int, str]:
+        """Return how many members a group has, and of what kind. CommitRefused: why that cannot be known."""
         answer = await self._ask(
             group, DescribeGroupsRequest([group]), lambda answer: [found[0] for found in answer.groups]
         )
         with readable():
-            return sum(len(found[5]) for found in answer.groups)
+            ((_, _, _, _, kind, members, *_),) = answer.groups
+            return len(members), kind
 
     async def forget(self, group: str) -> None:
         """Delete a group, if it has no members. CommitRefused: why that cannot be done."""

@@ -14,6 +14,7 @@ from aiokafka.protocol import types as kafka
 from aiokafka.protocol.abstract import AbstractType
 from aiokafka.protocol.admin import ApiVersionRequest as ApiVersionRequest
 from aiokafka.protocol.admin import DescribeGroupsRequest as DescribeGroupsRequest
+from aiokafka.protocol.admin import ListGroupsRequest as ListGroupsRequest
 from aiokafka.protocol.admin import SaslAuthenticateRequest as SaslAuthenticateRequest
 from aiokafka.protocol.admin import SaslHandShakeRequest as SaslHandShakeRequest
 from aiokafka.protocol.api import Request as Request

@@ -16,6 +16,7 @@ from kiwi_kafka import KAFKA, Kafka, KafkaSettings, KafkaSourceSettings
 from kiwi_kafka.ports import (
     CorruptRecordsError,
     FetchedPartition,
+    GroupList,
     GroupMemberTask,
     GroupOffsets,
     GroupPlace,
@@ -52,11 +53,14 @@ class FakeTopic:
 
 @dataclass
 class FakeGroups:
-    """written: what was stored together, in order, by group and topic. gate: storing waits for it."""
+    """written: what was stored together, in order, by group and topic. gate: storing waits for it. members:
+    of groups, with their kind. silent: groups of which nobody says how many."""
 
     offsets: dict[tuple[str, str], dict[int, tuple[int, str]]] = field(default_factory=dict)
     written: list[tuple[str, dict[int, tuple[int, str]]]] = field(default_factory=list)
     gate: trio.Event = field(default_factory=trio.Event)
+    members: dict[str, tuple[int, str]] = field(default_factory=dict)
+    silent: set[str] = field(default_factory=set)
 
     async def fetch(self, group: str, topic: str, partitions: Collection[int]) -> dict[int, tuple[int, str]]:
         await trio.lowlevel.checkpoint()
@@ -68,9 +72,11 @@ class FakeGroups:
         await self.gate.wait()
         self.offsets.setdefault((group, topic), {}).update(positions)
 
-    async def state(self, group: str) -> int:
+    async def state(self, group: str) -> tuple[int, str]:
         await trio.lowlevel.checkpoint()
-        return 0
+        if group in self.silent:
+            await trio.sleep_forever()
+        return self.members.get(group, (0, ""))
 
     async def forget(self, group: str) -> None:
         await trio.lowlevel.checkpoint()
@@ -97,6 +103,7 @@ class FakeCluster:
     knows_epochs: int = 1_000_000  # the newest that the asked broker has heard of
     epochs_asked: list[dict[int, int]] = field(default_factory=list)
     kept: FakeGroups = field(default_factory=FakeGroups)
+    unlisted: frozenset[int] = frozenset()  # nodes that do not say which groups they coordinate
     changed: trio.Event = field(default_factory=trio.Event)
     _made: int = 0
 
@@ -272,6 +279,11 @@ class FakeAdminClient:
         rows = self.at.topics[tp.topic].rows[tp.partition]
         spoiled = [row.offset for row in rows if row.spoiled and row.offset >= offset]
         return (spoiled[0], spoiled[-1] + 1) if spoiled else None
+
+    async def list_groups(self) -> GroupList:
+        await self.at.answer()
+        kept = self.at.kept
+        return GroupList(frozenset({*kept.members, *(group for group, _ in kept.offsets)}), self.at.unlisted)
 
     async def close(self) -> None:
         await trio.lowlevel.checkpoint()

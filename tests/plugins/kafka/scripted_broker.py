@@ -21,17 +21,17 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.offset import OffsetRequest
 
 from kiwi_kafka import KafkaSettings
-from kiwi_kafka.client.requests import TopicMetadataRequest
+from kiwi_kafka.client.requests import ListGroupsRequest, TopicMetadataRequest
 from kiwi_kafka.ports import TopicPartition
 from tests.plugins.kafka.batches import batch
 
-FETCH, OFFSETS, METADATA, VERSIONS, EPOCHS = 1, 2, 3, 18, 23
+FETCH, OFFSETS, METADATA, GROUPS, VERSIONS, EPOCHS = 1, 2, 3, 16, 18, 23
 OUT_OF_RANGE, UNKNOWN_TOPIC, NO_LEADER, NOT_LEADER, DENIED = 1, 3, 5, 6, 29
 SESSION_UNKNOWN, SESSION_EPOCH = 70, 71
 
 _REQUESTS: dict[tuple[int, int], Any] = {
     (struct.API_KEY, struct.API_VERSION): struct
-    for kind in (FetchRequest, OffsetRequest, TopicMetadataRequest, ApiVersionRequest)
+    for kind in (FetchRequest, OffsetRequest, TopicMetadataRequest, ListGroupsRequest, ApiVersionRequest)
     for struct in kind._CLASSES
 }
 

@@ -45,3 +45,14 @@ def test_of_many_some_are_named(count: int) -> None:
 
 def test_a_source_that_cannot_be_written_to_needs_no_words() -> None:
     assert said({"orders": False}) == []
+
+
+def test_who_needs_no_credentials_and_a_role_that_nobody_has() -> None:
+    anonymous = said({"orders": True}, anonymous={"roles": ["w"]})
+    assert anonymous == [
+        ("ok", "source orders", "may be written to by w: anyone without credentials, machine")
+    ]
+    ear = [{"name": "ear", "token": "a-token-of-the-ear", "roles": ["r"]}]
+    assert said({"orders": True}, static=ear) == [
+        ("warning", "source orders", "clients may write to it, but nobody has the role w")
+    ]
