@@ -100,7 +100,7 @@ class ClientRights(Protocol):
 
     def join(self, source_id: str, terms: GroupTerms, wire: WireOf, sink: GroupSink) -> GroupReader:
         """Be a member of a group, and read as this client may, whatever becomes of its request.
-        SubscribeRefused: the source keeps no groups."""
+        SubscribeRefused: the source keeps no groups. RequestLimit: this process is a member of too many."""
 
     async def places(self, source_id: str, start: StartAt | AtTime) -> Positions:
         """Find where a start is in the partitions of a source that can be read again. Raises

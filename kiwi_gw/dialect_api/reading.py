@@ -97,11 +97,19 @@ class GroupSink(Protocol):
     """Take what a member of a group is given and reads. Called between two steps of its task; it waits for
     nothing.
 
+    pending: how many events clients have been given that are not done yet. redelivered: how often one was
+    given again, so far.
     uncommitted: partitions whose commits have changed, though nobody has asked to have them kept; the reader
     takes them out when they are.
     """
 
     uncommitted: set[int]
+
+    @property
+    def pending(self) -> int: ...
+
+    @property
+    def redelivered(self) -> int: ...
 
     @property
     def offsets(self) -> Positions:

@@ -75,12 +75,13 @@ class SourceGroupReader:
         terms: GroupTerms,
         wire: WireOf,
         sink: GroupSink,
+        there: set[SourceGroupReader],
     ) -> None:
-        """Begin. identity: who reads. place: the protocol, and where its client is. Raises
-        SubscribeRefused."""
-        self._context, self._place, self._rights = context, place, rights
+        """Begin. identity: who reads. place: the protocol, and where its client is. there: those of this
+        process; it is one of them until it is over. Raises SubscribeRefused."""
+        self._context, self._place, self._rights, self._there = context, place, rights, there
         self._identity = replace(identity, expires_at=None, issued_token=None)
-        self._source_id, self._terms, self._wire, self._sink = source_id, terms, wire, sink
+        self.source_id, self._terms, self._wire, self._sink = source_id, terms, wire, sink
         source = context.running_source(source_id)
         if not isinstance(source, Groups) or not isinstance(source, History):
             if source is None:
@@ -97,6 +98,9 @@ class SourceGroupReader:
         self._reading = trio.CancelScope()
         self._next: _Committing | None = None
         self._writing = False
+        self._meter = context.meters.source(source_id)
+        self._meter.joins += 1
+        there.add(self)
         context.spawn(self._run)
 
     # --- for who uses it -------------------------------------------------------------------
@@ -115,8 +119,13 @@ class SourceGroupReader:
             await self._news.wait()
 
     @property
+    def sink(self) -> GroupSink:
+        """Return who takes what is read."""
+        return self._sink
+
+    @property
     def view(self) -> object:
-        return self._rights.view(self._source_id)
+        return self._rights.view(self.source_id)
 
     def look(self) -> None:
         self._changed.set()
@@ -156,15 +165,16 @@ class SourceGroupReader:
         try:
             while (committing := self._next) is not None:
                 self._next = None
-                await self._commit(committing)
+                self._meter.commits[await self._commit(committing)] += 1
                 committing.done.set()
         finally:
             self._writing = False
 
-    async def _commit(self, committing: _Committing) -> None:
+    async def _commit(self, committing: _Committing) -> str:
+        """Commit. Returns what came of it, as metrics have it."""
         if self._member is None or self._over is not None:
             committing.refused = _moved()
-            return
+            return "refused"
         positions = self._sink.commits(committing.partitions)
         committing.moved = committing.partitions - positions.keys()
         with FaultBarrier() as barrier:
@@ -173,10 +183,13 @@ class SourceGroupReader:
             self._sink.uncommitted.difference_update(positions)
         if isinstance(barrier.error, CommitRefused):
             committing.refused = barrier.error
-        elif barrier.error is not None:
-            log.error("a source failed to commit", source=self._source_id, exc_info=barrier.error)
+            return "refused"
+        if barrier.error is not None:
+            log.error("a source failed to commit", source=self.source_id, exc_info=barrier.error)
             unknown = "not known whether it was committed"
             committing.refused = CommitRefused(RefusalCode.UNAVAILABLE, unknown, retry=True)
+            return "failed"
+        return "ok" if positions else "refused"
 
     async def _run(self) -> None:
         over = ReadingOver(RefusalCode.CANCELLED, "the member has left the group")
@@ -195,11 +208,13 @@ class SourceGroupReader:
             if isinstance(barrier.error, CommitRefused):
                 over = ReadingOver(barrier.error.code, str(barrier.error))
             elif barrier.error is not None:
-                log.error("a group reader failed", source=self._source_id, exc_info=barrier.error)
+                log.error("a group reader failed", source=self.source_id, exc_info=barrier.error)
                 over = ReadingOver(RefusalCode.INTERNAL_ERROR, words(barrier.error))
         finally:
             self._over, self._left = self._over or over, True
             self._sink.over(self._over)
+            self._there.discard(self)
+            self._meter.redelivered += self._sink.redelivered
             self._tell()
 
     async def _begin(self) -> Positions:
@@ -211,7 +226,7 @@ class SourceGroupReader:
         """Have the sink do what is due, and end when it says so, or the source has become another."""
         while True:
             await trio.sleep(_LOOK_SECONDS)
-            if self._context.running_source(self._source_id) is not self._source:
+            if self._context.running_source(self.source_id) is not self._source:
                 self._over = ReadingOver(RefusalCode.UNAVAILABLE, "the source has begun anew; try again")
             elif self._sink.look(time.monotonic()):
                 if partitions := self._sink.uncommitted:
@@ -237,10 +252,10 @@ class SourceGroupReader:
 
     async def _read(self, offsets: Positions) -> ReadingOver | None:
         """Read these partitions. Returns why it is over; None: it is to be tried again."""
-        hub, reading = self._context.hub(self._source_id), self._reading
+        hub, reading = self._context.hub(self.source_id), self._reading
         ends = {} if hub is None else hub.positions
         start = AtEvents({p: min(o, ends.get(p, o)) for p, o in offsets.items()}, skip_missing=True)
-        identity, place, source_id = self._identity, self._place, self._source_id
+        identity, place, source_id = self._identity, self._place, self.source_id
         wire = self._wire(offsets.keys())
         reader = RequestReader(self._context, identity, place, self._rights, source_id, wire, start)
         reader.overflow = OverflowPolicy.REPLAY

@@ -79,7 +79,8 @@ class SourceMeter:
     happened, in seconds since the epoch (when it came, if it does not say); 0 if there was none. unreadable:
     what the source could not read and stepped over, by kind. figures, histograms: what its type declares, by
     name. produced, commits: what clients wrote, by result. produce_duration: from handing records over to
-    what became of them.
+    what became of them. joins: how often this process became a member of a group. redelivered: to clients of
+    memberships that are over.
     """
 
     def __init__(self, label: str) -> None:
@@ -104,6 +105,8 @@ class SourceMeter:
         self.produced: Counter[str] = Counter()
         self.produce_duration = Histogram()
         self.commits: Counter[str] = Counter()
+        self.joins = 0
+        self.redelivered = 0
         self.metrics: dict[str, float] = {}
         self.histograms: dict[str, Histogram] = {}
 

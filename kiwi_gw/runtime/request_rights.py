@@ -44,6 +44,9 @@ MOST_WAITING: Final = 1_000
 """Requests whose answers take time, of one process. A client may have as many as are left for others: alone
 half of them, so that whoever comes has room."""
 
+MOST_GROUPS: Final = 100
+"""Of which one process is a member."""
+
 _CROWDED: Final = "too many requests wait for their answers; try again in a moment"
 
 _TURN_SECONDS: Final = 0.001
@@ -60,9 +63,11 @@ _OF_THIS_PROCESS: Final = secrets.randbits(48)
 @dataclass(slots=True)
 class RequestLoad:
     """What plain requests of one process have in the making. waiting: how many of each client wait for what
-    takes time. produced_bytes: of their records on the way. body_bytes: of their bodies."""
+    takes time. groups: of which this process is a member for them. produced_bytes: of their records on the
+    way. body_bytes: of their bodies."""
 
     waiting: Counter[Hashable] = field(default_factory=Counter)
+    groups: set[SourceGroupReader] = field(default_factory=set)
     produced_bytes: int = 0
     body_bytes: int = 0
 
@@ -179,9 +184,12 @@ class RequestRights:
         return tuple((*own, n) if link.key is None else link.key for n, link in enumerate(chain))
 
     def join(self, source_id: str, terms: GroupTerms, wire: WireOf, sink: GroupSink) -> SourceGroupReader:
+        there = self._context.request_load.groups
+        if len(there) >= MOST_GROUPS:
+            raise RequestLimit("this gateway is a member of as many groups as it may be; try again later")
         own = RequestRights(self._context, self._identity, self._place)
         return SourceGroupReader(
-            self._context, self._identity, self._place, own, source_id, terms, wire, sink
+            self._context, self._identity, self._place, own, source_id, terms, wire, sink, there
         )
 
     async def places(self, source_id: str, start: StartAt | AtTime) -> Positions:

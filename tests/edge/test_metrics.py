@@ -413,6 +413,8 @@ async def test_alerts_and_dashboard_name_metrics_that_a_live_gateway_has(
         client = bench.subscribe("a")
         client.leave()
         await bench.gateway.authenticate(HeadCredential("GET", "/", "", ()))
+        meter = bench.gateway.meters.source("a")  # as if clients had been members of a group
+        meter.joins, meter.commits["ok"] = 1, 1
         listener = Quiet(Counter({"auth": 1}))
         look = Collector(bench.gateway, listener, Quiet(), ["fake"], trio.current_time)
         text = "".join(expose(await LocalAdmin(bench.gateway, look).snapshot(), ""))

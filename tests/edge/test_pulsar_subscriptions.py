@@ -14,7 +14,9 @@ import trio
 from kiwi_gw.api import Identity, Interceptor, Record, SourceInfo, hookimpl
 from kiwi_gw.dialects.pulsar import subscriptions
 from kiwi_gw.dialects.pulsar.message_ids import read_message_id
+from kiwi_gw.runtime.request_rights import MOST_GROUPS
 from kiwi_gw.testing import GatewayUnderTest, Script, ScriptedSources, open_gateway
+from tests.edge.admin import scrape, value
 from tests.edge.test_pulsar import Rights
 from tests.edge.wire import asked
 
@@ -30,14 +32,14 @@ GROUP = "kiwi-gw/subscription/public/default/orders/s"
 
 @asynccontextmanager
 async def subscribed(
-    pulsar: Mapping[str, str] = MappingProxyType({}), **plugins: Any
+    pulsar: Mapping[str, str] = MappingProxyType({}), admin: str = "", **plugins: Any
 ) -> AsyncIterator[tuple[GatewayUnderTest, Script]]:
     sources = ScriptedSources(writable=True)
     text = TEXT.format(
         plugins="".join(f", {name}" for name in plugins),
         pulsar="".join(f", {name}: {value!r}" for name, value in pulsar.items()),
     )
-    async with open_gateway(text, plugins={"scripted": sources, **plugins}) as gateway:
+    async with open_gateway(text, plugins={"scripted": sources, **plugins}, admin=admin or None) as gateway:
         with trio.fail_after(20):
             yield gateway, sources["orders"]
 
@@ -262,7 +264,7 @@ async def test_an_answer_that_is_not_taken_takes_back_nothing_of_another() -> No
 
 
 async def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriptions, "MOST_SUBSCRIPTIONS", 1)
+    monkeypatch.setattr("kiwi_gw.runtime.request_rights.MOST_GROUPS", 1)
     monkeypatch.setattr("kiwi_gw.dialects.pulsar.consuming.MOST_CONSUMERS", 1)
     async with subscribed() as (gateway, _):
         await consumer(gateway)
@@ -270,6 +272,38 @@ async def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (status, answer["error_code"]) == (429, 42901)
         status, answer = await ask(gateway, "POST", "2", {})
         assert (status, answer["error_code"]) == (429, 42901)
+
+
+async def test_metrics() -> None:
+    async with subscribed(admin="127.0.0.1:0") as (gateway, script):
+
+        async def figures() -> dict[str, float]:
+            found = await scrape(gateway.admin_address)
+            names = ("groups", "group_partitions", "group_pending_events", "group_redeliveries_total")
+            return {name: value(found, name, source="orders") for name in names}
+
+        before = await scrape(gateway.admin_address)
+        assert value(before, "groups_limit") == MOST_GROUPS
+        assert not [name for name, _ in before if name.startswith("kiwigw_group_")]
+        await script.publish([b"%d" % n for n in range(6)])
+        one, two = await consumer(gateway), await consumer(gateway)
+        await fetch(gateway, one, "max_messages=4")
+        had = await fetch(gateway, two, "max_messages=4")
+        assert list((await figures()).values()) == [1, 1, 6, 0]
+        assert (await ask(gateway, "DELETE", f"/consumers/{one}"))[0] == 204
+        assert list((await figures()).values()) == [1, 1, 2, 0]
+        assert len(again := await fetch(gateway, two)) == 4
+        assert (await change(gateway, "individual", [*had, *again[1:]]))[0] == 200
+        assert list((await figures()).values()) == [1, 1, 1, 4]
+        script.members[GROUP].members[0].give()  # its partition goes to another one
+        (group,) = gateway.gateway.request_load.groups
+        await until(lambda: not group.sink.offsets)
+        assert list((await figures()).values()) == [1, 0, 0, 4]
+        assert (await ask(gateway, "DELETE", "?force=true"))[0] == 204
+        assert list((await figures()).values()) == [0, 0, 0, 4]
+        after = await scrape(gateway.admin_address)
+        assert value(after, "commits_total", source="orders", result="ok") == 1
+        assert value(after, "group_joins_total", source="orders") == 1
 
 
 async def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

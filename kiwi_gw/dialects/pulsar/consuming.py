@@ -132,8 +132,6 @@ class Consuming:
         wanted: NewConsumer,
     ) -> Subscription:
         """Have this process be a member of the subscription's group."""
-        if self.load.full:
-            raise PulsarError(PulsarCode.LIMIT, "this gateway has as many subscriptions as it may")
         name, rights = request.parameters.subscription, request.rights
         made = Subscription(topic, name, Dispatcher(kind), self.load, rights.view(topic.info.id))
 

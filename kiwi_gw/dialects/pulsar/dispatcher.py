@@ -63,8 +63,9 @@ class Acknowledged:
 
 class Dispatcher:
     """See the top of this file. cursors: by partition, of those that this gateway has. read: by partition, up
-    to where it was read. bytes: about how much memory its messages take. due: before that time nothing comes
-    back (`expire`)."""
+    to where it was read. messages: that it holds; bytes: about how much memory they take; pending: how many
+    of them are. redelivered: how often one was given again. due: before that time nothing comes back
+    (`expire`)."""
 
     def __init__(self, kind: SubscriptionType) -> None:
         self.kind = kind
@@ -73,6 +74,8 @@ class Dispatcher:
         self.consumers: dict[str, Consumer] = {}
         self.bytes = 0
         self.messages = 0
+        self.pending = 0
+        self.redelivered = 0
         self.due = inf
         self._held: dict[int, dict[int, Message]] = {}
         self._queues: dict[bytes | None, MessageQueue] = {}
@@ -163,9 +166,11 @@ class Dispatcher:
                 break
             queue.take()
             message.owner, message.due = consumer, due
+            self.redelivered += message.deliveries > 0
             message.deliveries += 1
             consumer.pending[message.place] = message
             queue.pending += 1
+            self.pending += 1
             if queue.key is not None and queue.owner is None:
                 self._free.drop(queue)
                 queue.owner = consumer
@@ -280,6 +285,7 @@ class Dispatcher:
         assert consumer is not None  # noqa: S101  it is pending
         del consumer.pending[message.place]
         message.owner = None
+        self.pending -= 1
         queue.pending -= 1
         if queue.owner is not None and not queue.pending:
             queue.owner.own.drop(queue)

@@ -21,7 +21,6 @@ from kiwi_gw.dialects.pulsar.dispatcher import Dispatcher, SubscriptionType
 from kiwi_gw.dialects.pulsar.topics import ConsumedTopic
 from kiwi_gw.model import Identity, Positions, StartAt
 
-MOST_SUBSCRIPTIONS: Final = 100
 MOST_CONSUMERS: Final = 1_000
 """Of one subscription, here."""
 MOST_BYTES: Final = 64 << 20
@@ -83,6 +82,14 @@ class Subscription:
         self.reader.look()
 
     # --- for the reader of its group -------------------------------------------------------
+
+    @property
+    def pending(self) -> int:
+        return self.dispatcher.pending
+
+    @property
+    def redelivered(self) -> int:
+        return self.dispatcher.redelivered
 
     @property
     def offsets(self) -> Positions:
@@ -157,10 +164,6 @@ class SubscriptionLoad:
         """Return one that is here, and of this life of the topic."""
         found = self._there.get((topic.info.id, name))
         return found if found is not None and found.topic.life == topic.life else None
-
-    @property
-    def full(self) -> bool:
-        return len(self._there) >= MOST_SUBSCRIPTIONS
 
     @property
     def room(self) -> int:

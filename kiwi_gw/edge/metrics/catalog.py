@@ -77,6 +77,7 @@ _GATEWAY = (
         "encodings_bytes: Memory of encoded events that a reader may still need.",
         "queries_waiting: Batches whose evaluation for a query waits for its turn.",
         "requests_waiting: Plain requests whose answers take time: for records to be written, or to come.",
+        "groups_limit: In how many groups this gateway may have members.",
         "memory_used_bytes: Memory of all windows and encodings.",
         "memory_limit_bytes: What they may hold: `window.memory_bytes`.",
     ),
@@ -192,6 +193,10 @@ _SOURCES = (
         "window_events{source}: Events in the window.",
         "window_bytes{source}: Memory of these events.",
         "wire_keys{source}: Different wire keys in use: each is an encoding of its own.",
+        "groups{source}: Groups in which this gateway has a member, for clients that share what it is given.",
+        "group_partitions{source}: Partitions that these members have.",
+        "group_pending_events{source}: Events that clients of these members were given and that are not "
+        "acknowledged.",
     ),
     *_own(
         MetricKind.COUNTER,
@@ -201,7 +206,10 @@ _SOURCES = (
         "too_large.",
         "source_restarts_total{source,reason}: Starts after the first: error, changed, altered.",
         "produced_records_total{source,result}: Records that clients wrote: written, not_written, unknown.",
-        "commits_total{source,result}: Commits of clients: ok, refused, failed.",
+        "commits_total{source,result}: Commits of clients, and of members of groups for theirs: ok, refused, "
+        "failed.",
+        "group_joins_total{source}: Members of groups that began.",
+        "group_redeliveries_total{source}: Events that clients of members of groups were given again.",
     ),
     *_own(
         MetricKind.HISTOGRAM,

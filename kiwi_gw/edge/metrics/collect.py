@@ -25,6 +25,7 @@ from kiwi_gw.plugin_manager import PluginManager
 from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.meters import Histogram, SourceMeter
+from kiwi_gw.runtime.request_rights import MOST_GROUPS
 from kiwi_gw.runtime.source_runner import SourceRunner
 
 _TURN_SECONDS = 0.001
@@ -105,6 +106,7 @@ class Collector:
         slowest: dict[str, _Slowest] = {}
         for meter in self._gateway.meters.sources():
             _source_over(totals, meter)
+        self._groups(totals)
         turn = _CollectorTurn()
         for connection, subscriptions in connections:
             await turn.over()
@@ -140,6 +142,14 @@ class Collector:
             self._types = plugins
             for kind in plugins.source_types().values():
                 declare(kind.metrics)
+
+    def _groups(self, totals: _Totals) -> None:
+        for group in self._gateway.request_load.groups:
+            label, sink = self._gateway.meters.source(group.source_id).label, group.sink
+            totals["groups", label] += 1
+            totals["group_partitions", label] += len(sink.offsets)
+            totals["group_pending_events", label] += sink.pending
+            totals["group_redeliveries_total", label] += sink.redelivered
 
     def _counted(self, snapshot: MetricsSnapshot) -> None:
         gateway, meters = self._gateway, self._gateway.meters
@@ -257,6 +267,7 @@ class Collector:
         snapshot.put("encodings_bytes", gateway.encodings.bytes)
         snapshot.put("queries_waiting", len(gateway.evaluations))
         snapshot.put("requests_waiting", gateway.request_load.waiting.total())
+        snapshot.put("groups_limit", MOST_GROUPS)
         snapshot.put("memory_used_bytes", gateway.memory.used)
         snapshot.put("memory_limit_bytes", gateway.memory.limit)
 
@@ -295,6 +306,10 @@ def _source_over(totals: _Totals, meter: SourceMeter) -> None:
     totals["events_bad_total", label] += meter.decode_errors
     totals["lag_notices_total", label] += meter.lag_notices
     totals["events_replayed_total", label] += meter.replayed
+    if meter.joins:
+        for name in ("groups", "group_partitions", "group_pending_events"):
+            totals[name, label] += 0
+        totals["group_redeliveries_total", label] += meter.redelivered
     for policy, count in meter.dropped.items():
         totals["events_dropped_total", label, policy] += count
 
@@ -314,6 +329,8 @@ def _meter(snapshot: MetricsSnapshot, meter: SourceMeter) -> None:
     _put_counts(snapshot, "subscriptions_ended_total", meter.ended, label)
     _put_counts(snapshot, "produced_records_total", meter.produced, label)
     _put_counts(snapshot, "commits_total", meter.commits, label)
+    if meter.joins:
+        snapshot.put("group_joins_total", meter.joins, label)
     if meter.produced:
         _put(snapshot, "produce_duration_seconds", meter.produce_duration, label)
     for name, value in meter.metrics.items():

@@ -289,6 +289,7 @@ class Model(RuleBasedStateMachine):
         keys = {self.key(place) for place in (*pending, *self.waiting()) if by_key}
         held = dispatcher.messages * (1 + MESSAGE_BYTES) + sum(map(queue_bytes, keys))
         assert dispatcher.bytes == held
+        assert dispatcher.pending == len(pending)
         dues = [since + dispatcher.consumers[name].ack_seconds for name, since in self.with_.values()]
         assert dispatcher.due <= min(dues, default=inf)
         for partition, cursor in dispatcher.cursors.items():
