@@ -55,6 +55,7 @@ class RefusalCode(enum.StrEnum):
     CANCELLED = "cancelled"
     GROUP = "group"
     GROUP_IN_USE = "group_in_use"
+    INCOMPATIBLE = "incompatible"
     MOVED = "moved"
     NO_ENGINE = "no_query_engine"
     NOT_LOGGED_IN = "not_logged_in"
@@ -64,11 +65,13 @@ class RefusalCode(enum.StrEnum):
     POSITIONS = "positions"
     QUERY = "query"
     RATE_LIMITED = "rate_limited"
+    SCHEMA = "schema"
     START = "start"
     TOO_MANY_SUBSCRIPTIONS = "too_many_subscriptions"
     TOO_MANY_WIRE_KEYS = "too_many_wire_keys"
     UNAVAILABLE = "unavailable"
     UNKNOWN_SOURCE = "unknown_source"
+    UNKNOWN_VERSION = "unknown_version"
     VALUE_AS = "value_as"
 
     # what the source's origin denies the gateway itself, whoever the client is

@@ -82,6 +82,16 @@ class CommitRefused(KiwiError):  # noqa: N818
         super().__init__(message)
 
 
+class SchemaRefused(KiwiError):  # noqa: N818
+    """Report a schema that was not registered, or cannot be looked up. `code` is stable, the message is for
+    people and names nothing secret: `incompatible` with the versions before it, `schema` where it cannot be
+    used, `unknown_version`, or `unavailable`: the same may be taken another time."""
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = str(code)
+        super().__init__(message)
+
+
 class ConnectionEnd(KiwiError):  # noqa: N818
     """End one connection with a WebSocket close frame.
 

@@ -50,6 +50,8 @@ from kiwi_gw.api.source import History as History
 from kiwi_gw.api.source import HistoryReader as HistoryReader
 from kiwi_gw.api.source import Producer as Producer
 from kiwi_gw.api.source import Publisher as Publisher
+from kiwi_gw.api.source import SchemaRegistrar as SchemaRegistrar
+from kiwi_gw.api.source import SchemaVersion as SchemaVersion
 from kiwi_gw.api.source import Sharing as Sharing
 from kiwi_gw.api.source import Source as Source
 from kiwi_gw.api.source import SourceMetrics as SourceMetrics
@@ -58,6 +60,7 @@ from kiwi_gw.codes import RefusalCode as RefusalCode
 from kiwi_gw.errors import CommitRefused as CommitRefused
 from kiwi_gw.errors import KiwiError as KiwiError
 from kiwi_gw.errors import PluginError as PluginError
+from kiwi_gw.errors import SchemaRefused as SchemaRefused
 from kiwi_gw.errors import SourceChanged as SourceChanged
 from kiwi_gw.errors import SourceFailed as SourceFailed
 from kiwi_gw.model import ANONYMOUS as ANONYMOUS
@@ -86,6 +89,7 @@ from kiwi_gw.model import Lineage as Lineage
 from kiwi_gw.model import MetricSpec as MetricSpec
 from kiwi_gw.model import OffsetRange as OffsetRange
 from kiwi_gw.model import Outgoing as Outgoing
+from kiwi_gw.model import Part as Part
 from kiwi_gw.model import Password as Password
 from kiwi_gw.model import Permit as Permit
 from kiwi_gw.model import PositionCodec as PositionCodec
@@ -105,6 +109,7 @@ from kiwi_gw.model import WireFormat as WireFormat
 from kiwi_gw.query.avro import RegisteredSchema as RegisteredSchema
 from kiwi_gw.query.avro import schema_id as schema_id
 from kiwi_gw.query.decode import decode_mistake as decode_mistake
+from kiwi_gw.query.weighted_lru import WeightedLru as WeightedLru
 from kiwi_gw.units import Bytes as Bytes
 from kiwi_gw.units import Milliseconds as Milliseconds
 from kiwi_gw.wakeup import Wakeup as Wakeup

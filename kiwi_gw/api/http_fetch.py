@@ -1,4 +1,4 @@
-"""One bounded HTTP GET in a thread of its own, for plugins: import it only where something is fetched.
+"""One bounded HTTP request in a thread of its own, for plugins: import it only where something is fetched.
 
 The thread makes the deadline hold: name resolution has no timeout, nor has a server that sends a byte now and
 then. The caller goes on after the deadline and breaks the connection off.
@@ -43,13 +43,14 @@ class FetchAnswer:
 class FetchRequest:
     """Say what to fetch. deadline: in seconds. most_bytes: of the answer. headers: may hold secrets. context:
     of TLS; None: one that trusts whom the system trusts (`SSL_CERT_FILE`), made anew, which takes 20 ms or
-    more."""
+    more. body: what is posted; None: it is a GET."""
 
     url: str
     deadline: float
     most_bytes: int
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     context: ssl.SSLContext | None = None
+    body: bytes | None = field(default=None, repr=False)
 
 
 class HttpFetch:
@@ -111,7 +112,7 @@ class HttpFetch:
             handlers.append(urllib.request.ProxyHandler({}))
         opener = urllib.request.build_opener(*handlers)
         headers = {"Accept": "application/json", "User-Agent": "kiwi-gw", **wanted.headers}
-        request = urllib.request.Request(wanted.url, headers=headers)  # noqa: S310  (the scheme is checked by the settings)
+        request = urllib.request.Request(wanted.url, wanted.body, headers)  # noqa: S310  (the scheme is checked by the settings)
         with opener.open(request, timeout=wanted.deadline) as response:
             body, whole = self._read(response)
             if not whole:

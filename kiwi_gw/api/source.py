@@ -12,6 +12,7 @@ from kiwi_gw.model import (
     Batch,
     OffsetRange,
     Outgoing,
+    Part,
     Positions,
     Published,
     SourceStatistics,
@@ -147,6 +148,33 @@ class Producer(Protocol):
         """Write them in order, and return what became of each within so many seconds: one result for every
         record. What is `Published` is as safe as the origin makes anything. Whatever else is raised, or no
         answer, means that nobody knows what became of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaVersion:
+    """A schema (Avro) as a registry has it. id: what is written by it begins with that
+    (`kiwi_gw.query.avro.schema_head`). version: what it is called among all that this part of the source's
+    records has had. definition: JSON text. references: of the schemas with the types that it names, each
+    behind those that it names itself."""
+
+    id: int
+    version: int
+    definition: str
+    references: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class SchemaRegistrar(Protocol):
+    """Register the schemas of what is written to a source, and find them by their versions. A source that can
+    be written to, and whose `Decode` says `registry`, must be this. Called from other tasks while
+    `Source.run` runs; cancelled after 5 s."""
+
+    async def register_schema(self, part: Part, definition: str) -> SchemaVersion:
+        """Return the version that this schema (JSON text) is, a new one if it was none. What cannot be read
+        by it is not registered. Raises SchemaRefused."""
+
+    async def find_schema(self, part: Part, version: int) -> SchemaVersion:
+        """Return what has this version. Raises SchemaRefused."""
 
 
 @runtime_checkable

@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Struct
 
-from kiwi_gw.api import GroupState
+from kiwi_gw.api import GroupState, SchemaVersion
 from kiwi_gw.decoding import sentence
 from kiwi_gw.dialect_api.reading import AtEvents, EventReader, GroupReader, GroupSink, GroupTerms, WireOf
 from kiwi_gw.errors import KiwiError
@@ -32,6 +32,7 @@ from kiwi_gw.model import (
     HeadCredential,
     Identity,
     Outgoing,
+    Part,
     Positions,
     Published,
     Refusal,
@@ -111,6 +112,13 @@ class ClientRights(Protocol):
 
     async def forget_group(self, source_id: str, group: str) -> None:
         """Have the source forget a group without members. Raises CommitRefused."""
+
+    async def register_schema(self, source_id: str, part: Part, definition: str) -> SchemaVersion:
+        """Have a schema of what is written to a source registered, whatever the client may do
+        (`SchemaRegistrar`). Raises SchemaRefused, also where that takes too long."""
+
+    async def find_schema(self, source_id: str, part: Part, version: int) -> SchemaVersion:
+        """Find the schema with this version, likewise."""
 
 
 class RecordWriter(Protocol):

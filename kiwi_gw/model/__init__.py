@@ -26,6 +26,7 @@ from kiwi_gw.model.schema import (
     Field,
     FieldEncoding,
     Form,
+    Part,
     ValueAs,
 )
 from kiwi_gw.model.source import MetricSpec, SourceInfo, SourceStatistics

@@ -82,6 +82,10 @@ class Decode:
     registry: bool = False
 
 
+Part = Literal["key", "value"]
+"""Which bytes of an event."""
+
+
 SCHEMA_COLUMNS: Final[Mapping[str, str]] = {"key": "key schema", "value": "value schema"}
 """By the column whose bytes name schemas of a registry (`Decode.registry`): the column with these schemas. Of
 each event that has one which the source could find out, the `RegisteredSchema`, else None."""

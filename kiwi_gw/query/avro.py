@@ -40,6 +40,11 @@ def schema_id(value: bytes) -> int | None:
     return int.from_bytes(value[1:HEAD_BYTES], "big")
 
 
+def schema_head(schema_id: int) -> bytes:
+    """Return what stands before a datum of the schema with this id."""
+    return b"\0" + schema_id.to_bytes(HEAD_BYTES - 1, "big")
+
+
 class RegisteredSchema:
     """A schema as a registry has it under an id. What has an id never changes: so the same bytes are read as
     the same value, whenever and for whomever they are. size: characters of its text, and of those of its
@@ -53,7 +58,7 @@ class RegisteredSchema:
         Avro."""
         self.id = schema_id
         self.size = len(text) + sum(map(len, references))
-        self._head = b"\0" + schema_id.to_bytes(HEAD_BYTES - 1, "big")
+        self._head = schema_head(schema_id)
         self._read = _reader(text, references, guarded=True)
 
     def __repr__(self) -> str:

@@ -31,13 +31,13 @@ _NUMBERS: Final = ("int", "long", "float", "double")
 
 
 @lru_cache(maxsize=64)
-def datum_writer(schema: str) -> Callable[[Any], bytes]:
-    """Return what writes one datum, without a head. Raises ValueError, in words: the schema cannot be used;
-    ModuleNotFoundError: no package for Avro."""
-    if len(schema) > MOST_SCHEMA:
+def datum_writer(schema: str, references: tuple[str, ...] = ()) -> Callable[[Any], bytes]:
+    """Return what writes one datum, without a head. references: as `RegisteredSchema` has them. Raises
+    ValueError, in words: the schema cannot be used; ModuleNotFoundError: no package for Avro."""
+    if len(schema) + sum(map(len, references)) > MOST_SCHEMA:
         raise ValueError(f"an Avro schema has {MOST_SCHEMA:,} characters at most")
     try:
-        parsed, named = parse(schema)
+        parsed, named = parse(schema, references)
         write_datum = _Writers(named).of(parsed)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
@@ -332,11 +332,9 @@ def schema_text(schema: object) -> str:
     text = schema.strip()
     if text[:1] in ("{", "[", '"'):
         return text
+    if text in _PRIMITIVE:
+        return f'"{text}"'
     try:
         return base64.b64decode(text, validate=True).decode()
     except (ValueError, binascii.Error):
-        return text if text.isidentifier() else _refused()
-
-
-def _refused() -> str:
-    raise ValueError("the definition must be an object, its text, or that in base64")
+        raise ValueError("the definition must be an object, its text, or that in base64") from None

@@ -8,11 +8,20 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Protocol, cast
 
 import trio
 
-from kiwi_gw.api import CommitRefused, Groups, GroupState, History
+from kiwi_gw.api import (
+    CommitRefused,
+    Groups,
+    GroupState,
+    History,
+    SchemaRefused,
+    SchemaRegistrar,
+    SchemaVersion,
+)
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.core.hub_limits import HubState
 from kiwi_gw.dialect_api.http import RequestLimit
@@ -22,6 +31,7 @@ from kiwi_gw.model import (
     AtTime,
     Identity,
     Outgoing,
+    Part,
     Positions,
     Published,
     Refusal,
@@ -58,6 +68,9 @@ _OBJECTS, _HEADER = 500, 200
 _SOURCE_GONE: Final = Refusal(RefusalCode.UNKNOWN_SOURCE, "the source is gone")
 
 _OF_THIS_PROCESS: Final = secrets.randbits(48)
+
+
+_COMMIT_REFUSED: Final = partial(CommitRefused, retry=True)
 
 
 @dataclass(slots=True)
@@ -114,14 +127,14 @@ class Context(GroupContext, Protocol):
 
 
 @contextmanager
-def _in_time() -> Iterator[None]:
-    """Give an origin so long to answer. Raises CommitRefused."""
+def _in_time(refused: Callable[[str, str], Exception] = _COMMIT_REFUSED) -> Iterator[None]:
+    """Give an origin so long to answer. Raises what `refused` makes of a code and words."""
     try:
         with trio.fail_after(_ORIGIN_SECONDS):
             yield
     except trio.TooSlowError:
         words = f"the source's origin has not answered within {_ORIGIN_SECONDS:g} s"
-        raise CommitRefused(RefusalCode.UNAVAILABLE, words, retry=True) from None
+        raise refused(RefusalCode.UNAVAILABLE, words) from None
 
 
 class RequestRights:
@@ -210,6 +223,25 @@ class RequestRights:
     async def forget_group(self, source_id: str, group: str) -> None:
         with _in_time():
             await self._groups(source_id).forget_group(group)
+
+    async def register_schema(self, source_id: str, part: Part, definition: str) -> SchemaVersion:
+        with _in_time(SchemaRefused):
+            found = await self._registrar(source_id).register_schema(part, definition)
+        self.resume()
+        return found
+
+    async def find_schema(self, source_id: str, part: Part, version: int) -> SchemaVersion:
+        with _in_time(SchemaRefused):
+            found = await self._registrar(source_id).find_schema(part, version)
+        self.resume()
+        return found
+
+    def _registrar(self, source_id: str) -> SchemaRegistrar:
+        source = self._context.running_source(source_id)
+        if not isinstance(source, SchemaRegistrar):
+            words = "the source does not run just now, or has no schema registry"
+            raise SchemaRefused(RefusalCode.UNAVAILABLE, words)
+        return source
 
     def _groups(self, source_id: str) -> Groups:
         source = self._context.running_source(source_id)

@@ -11,8 +11,10 @@ from typing import Literal
 import trio
 
 from kiwi_gw.api import (
+    AS_JSON,
     Batch,
     CommitRefused,
+    Decode,
     EventSchema,
     Field,
     FieldEncoding,
@@ -22,10 +24,12 @@ from kiwi_gw.api import (
     HistoryReader,
     OffsetRange,
     Outgoing,
+    Part,
     Positions,
     Published,
     Publisher,
     RefusalCode,
+    SchemaVersion,
     Section,
     Sharing,
     Source,
@@ -36,6 +40,7 @@ from kiwi_gw.api import (
 )
 from kiwi_gw.testing.scripted_groups import ScriptedGroup
 from kiwi_gw.testing.scripted_history import ScriptedHistory
+from kiwi_gw.testing.scripted_schemas import ScriptedSchemas
 
 SHAPE = EventSchema(
     (
@@ -73,7 +78,7 @@ class Script:
 
     runs: how often the gateway has started it. positions: its next offsets. history: what of it can be read
     again, if its `ScriptedSources` are replayable. groups: what they have committed, members: who is in
-    them, if they are writable.
+    them, schemas: what was registered of them, if they are writable.
     """
 
     def __init__(self) -> None:
@@ -81,6 +86,7 @@ class Script:
         self.history = ScriptedHistory()
         self.groups: dict[str, dict[int, tuple[int, str]]] = {}
         self.members: dict[str, ScriptedGroup] = {}
+        self.schemas = ScriptedSchemas()
         self.positions: dict[int, int] = {0: 0}
         self._taken: Positions = {0: 0}
         self._unsure: Batch | None = None
@@ -221,8 +227,8 @@ class _Replayable:
 
 
 class _Writable(_Replayable):
-    """The same, which publishes what is written to it. Implements `api.Producer`, `api.Committer` and
-    `api.Groups`."""
+    """The same, which publishes what is written to it. Implements `api.Producer`, `api.Committer`,
+    `api.Groups` and `api.SchemaRegistrar`."""
 
     async def produce(self, records: Sequence[Outgoing], within: float) -> Sequence[Published]:
         results = []
@@ -231,6 +237,12 @@ class _Writable(_Replayable):
             batch = await self._script.publish([record.value], partition=partition, keys=[record.key])
             results.append(Published(partition, batch.offsets[0]))
         return results
+
+    async def register_schema(self, part: Part, definition: str) -> SchemaVersion:
+        return await self._script.schemas.register_schema(part, definition)
+
+    async def find_schema(self, part: Part, version: int) -> SchemaVersion:
+        return await self._script.schemas.find_schema(part, version)
 
     async def committed(self, group: str) -> Mapping[int, tuple[int, str]]:
         await trio.lowlevel.checkpoint()
@@ -266,11 +278,12 @@ class ScriptedSources:
             await scripted["news"].publish([b"first", b"second"])
 
     Its events have the members `key`, `value`, `partition` and `offset`. replayable: they can be read again.
-    writable: that, and written to, and they keep what groups commit; all of it is open to everybody.
+    writable: that, and written to, and they keep what groups commit; all of it is open to everybody. decode:
+    what their bytes are.
     """
 
-    def __init__(self, *, replayable: bool = False, writable: bool = False) -> None:
-        self._replayable, self._writable = replayable or writable, writable
+    def __init__(self, *, replayable: bool = False, writable: bool = False, decode: Decode = AS_JSON) -> None:
+        self._replayable, self._writable, self._decode = replayable or writable, writable, decode
         self._scripts: dict[str, Script] = {}
 
     def __getitem__(self, source_id: str) -> Script:
@@ -290,6 +303,7 @@ class ScriptedSources:
                     publish=self._writable,
                     commit=self._writable,
                     keeps_commits=self._writable,
+                    decode=self._decode,
                 ),
             ),
         )

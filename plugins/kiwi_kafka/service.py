@@ -9,7 +9,15 @@ from typing import cast
 import structlog
 import trio
 
-from kiwi_gw.api import Decode, GroupMember, HistoryReader, PluginContext, PluginError
+from kiwi_gw.api import (
+    Decode,
+    GroupMember,
+    HistoryReader,
+    PluginContext,
+    PluginError,
+    RefusalCode,
+    SchemaRefused,
+)
 from kiwi_kafka.client.factory import BrokerClientFactory
 from kiwi_kafka.client.options import tls_context
 from kiwi_kafka.commits import GroupCommits
@@ -34,6 +42,7 @@ from kiwi_kafka.ports import (
 )
 from kiwi_kafka.registry.schema_registry import SchemaRegistry
 from kiwi_kafka.registry.source_schemas import SourceSchemas
+from kiwi_kafka.registry.subject_versions import SubjectVersions
 from kiwi_kafka.settings import KafkaSettings, RegistrySettings
 
 log = structlog.get_logger("kiwi_kafka")
@@ -58,9 +67,10 @@ class Kafka:
         clients: ClientFactory,
         nursery: trio.Nursery,
         registry: SchemaRegistry | None = None,
+        versions: SubjectVersions | None = None,
     ) -> None:
         self._clients = clients
-        self._registry = registry
+        self._registry, self._versions = registry, versions
         self._most = settings.client.max_consumers
         self._poll_records = settings.client.max_poll_records
         self._tasks: list[ConsumerTask] = []
@@ -128,6 +138,14 @@ class Kafka:
         if self._registry is None:
             raise PluginError(NO_REGISTRY)
         return SourceSchemas(self._registry, decode, say)
+
+    @property
+    def subject_versions(self) -> SubjectVersions:
+        """Return what registers the schemas of what is written. Raises SchemaRefused if there is no
+        registry."""
+        if self._versions is None:
+            raise SchemaRefused(RefusalCode.UNAVAILABLE, NO_REGISTRY)
+        return self._versions
 
     def close(self) -> None:
         """Close what has no task of its own."""
@@ -287,10 +305,10 @@ async def open_kafka(context: PluginContext) -> AsyncIterator[Kafka]:
         tls_context(settings.security)
     except OSError as error:
         raise PluginError(f"kafka.security: {error}") from error
-    registry = None if settings.registry is None else await _registry(settings.registry)
+    registries = () if settings.registry is None else await _registries(settings.registry)
     with ExitStack() as behind:  # members of groups, which leave when the nursery is cancelled
         async with trio.open_nursery() as nursery:
-            kafka = Kafka(settings, BrokerClientFactory(settings, nursery), nursery, registry)
+            kafka = Kafka(settings, BrokerClientFactory(settings, nursery), nursery, *registries)
             behind.callback(kafka.close)
             kafka.start()
             try:
@@ -299,11 +317,13 @@ async def open_kafka(context: PluginContext) -> AsyncIterator[Kafka]:
                 nursery.cancel_scope.cancel()
 
 
-async def _registry(settings: RegistrySettings) -> SchemaRegistry:
+async def _registries(settings: RegistrySettings) -> tuple[SchemaRegistry, SubjectVersions]:
     from kiwi_kafka.registry.client import RegistryClient  # with an HTTP client, which few need
 
     try:
         # In a thread: to load the system's authorities takes up to 0.2 s.
-        return SchemaRegistry(await trio.to_thread.run_sync(RegistryClient, settings))
+        client = await trio.to_thread.run_sync(RegistryClient, settings)
     except OSError as error:
         raise PluginError(f"kafka.registry.ca: {error}") from error
+    registry = SchemaRegistry(client)
+    return registry, SubjectVersions(client, registry.cache)

@@ -16,10 +16,12 @@ from kiwi_gw.api import (
     HistoryReader,
     OffsetRange,
     Outgoing,
+    Part,
     Positions,
     Published,
     Publisher,
     RefusalCode,
+    SchemaVersion,
     Sharing,
     SourceChanged,
     SourceContext,
@@ -40,7 +42,8 @@ class KafkaSource:
 
     While the cluster is away `run` goes on waiting: its subscriptions stay. A topic that does not exist
     is waited for. What was deleted before it was read is announced as a gap. While `run` is running it
-    can be read again (`History`), written to (`Producer`), and keeps how far groups have come (`Committer`).
+    can be read again (`History`), written to (`Producer`), keeps how far groups have come (`Committer`), and
+    has the schemas of what is written registered (`SchemaRegistrar`).
     Where its bytes name schemas of a registry, a batch is handed over when these are known (`registry`).
     """
 
@@ -135,6 +138,14 @@ class KafkaSource:
             return [waits] * len(records)
         self._producer = self._producer or self._kafka.producer(self._topic)
         return await self._producer.produce(records, within)
+
+    async def register_schema(self, part: Part, definition: str) -> SchemaVersion:
+        """Register it under the subject of the topic (`registry.subject_versions`)."""
+        return await self._kafka.subject_versions.register(f"{self._topic}-{part}", definition)
+
+    async def find_schema(self, part: Part, version: int) -> SchemaVersion:
+        """Find it under the subject of the topic."""
+        return await self._kafka.subject_versions.find(f"{self._topic}-{part}", version)
 
     async def committed(self, group: str) -> Mapping[int, tuple[int, str]]:
         """Return what is in `__consumer_offsets`. Raises CommitRefused."""

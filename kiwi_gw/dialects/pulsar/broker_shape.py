@@ -17,6 +17,7 @@ from msgspec import Raw
 
 from kiwi_gw.decoding import sentence
 from kiwi_gw.dialect_api.http import ClientRights, HttpRequest, HttpResponse
+from kiwi_gw.dialects.pulsar.encoders import EVERY, Encoders, PartEncoder, brought, of_version
 from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
 from kiwi_gw.dialects.pulsar.message_ids import MessageId
 from kiwi_gw.dialects.pulsar.messages import (
@@ -29,8 +30,8 @@ from kiwi_gw.dialects.pulsar.messages import (
     PublishResult,
     TopicPath,
 )
-from kiwi_gw.dialects.pulsar.producing import EVERY, Encoders, Result, admit, written
-from kiwi_gw.dialects.pulsar.schemas import Encode, encode_string, encoder_of, schema_info
+from kiwi_gw.dialects.pulsar.producing import Result, admit, written
+from kiwi_gw.dialects.pulsar.schemas import encode_string, schema_info
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings
 from kiwi_gw.dialects.pulsar.topics import WritableTopic
 from kiwi_gw.model import Published
@@ -61,18 +62,20 @@ class BrokerProducing:
         self, request: HttpRequest[TopicPath, bytes] | HttpRequest[PartitionPath, bytes]
     ) -> BrokerAnswer | HttpResponse:
         try:
-            topic, results = await written(request, self.settings, _read)
+            topic, version, results = await written(request, self.settings, _read)
         except PulsarError as error:
             return error.broker_response
         said = []
         for index, result in enumerate(results):
-            said.append(_result(result, topic))
+            said.append(_result(result, topic, version or 0))
             if index % EVERY == 0:
                 await request.rights.turn()
-        return BrokerAnswer(said)
+        return BrokerAnswer(said, version or 0)
 
 
-def _read(body: bytes, topic: WritableTopic) -> tuple[Sequence[MessageToSend], Encoders]:
+async def _read(
+    body: bytes, topic: WritableTopic, rights: ClientRights
+) -> tuple[Sequence[MessageToSend], Encoders]:
     """Read a request. Raises PulsarError."""
     try:
         asked = msgspec.json.decode(body, type=BrokerRequest)
@@ -80,18 +83,17 @@ def _read(body: bytes, topic: WritableTopic) -> tuple[Sequence[MessageToSend], E
         raise PulsarError(PulsarCode.MESSAGES, sentence(error, BrokerRequest)) from None
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise PulsarError(PulsarCode.MALFORMED, "the body is not JSON") from None
-    if asked.schemaVersion is not None and asked.schemaVersion >= 0:
-        raise PulsarError(PulsarCode.VALUE_SCHEMA, "there are no versions of schemas here")
     if asked.keySchema:
         raise PulsarError(PulsarCode.KEY_SCHEMA, "keys are text here; keySchema is not taken")
-    encode: Encode = encode_string
-    as_text = True
-    if asked.valueSchema:
+    encoder, as_text = PartEncoder(encode_string), True
+    if asked.schemaVersion is not None and asked.schemaVersion >= 0:
+        encoder, as_text = await of_version(asked.schemaVersion, topic, rights), False
+    elif asked.valueSchema:
         info = schema_info(Raw(asked.valueSchema.encode()), PulsarCode.VALUE_SCHEMA)
-        chosen = encoder_of(info, PulsarCode.VALUE_SCHEMA)
+        chosen = brought(info, "value", topic)
         as_text = info.type.lower() in _TEXTS
-        encode = encode_string if as_text else chosen
-    return [_message(message, as_text=as_text) for message in asked.messages], Encoders(encode)
+        encoder = encoder if as_text else chosen
+    return [_message(message, as_text=as_text) for message in asked.messages], Encoders(encoder)
 
 
 def _message(message: BrokerMessage, *, as_text: bool) -> MessageToSend:
@@ -131,8 +133,8 @@ def _event_time(message: BrokerMessage) -> int | None:
     raise PulsarError(PulsarCode.MESSAGES, "eventTime must be milliseconds since 1970")
 
 
-def _result(result: Result, topic: WritableTopic) -> PublishResult:
+def _result(result: Result, topic: WritableTopic, version: int) -> PublishResult:
     if isinstance(result, Published):
         place = MessageId(topic.life, result.offset, result.partition)
-        return PublishResult(0, place.in_words, None, 0)
+        return PublishResult(0, place.in_words, None, version)
     return PublishResult(2, errorMsg=result.message)

@@ -24,6 +24,11 @@ def _nothing() -> Raw:
     return NOTHING
 
 
+def is_absent(given: Raw) -> bool:
+    """Return whether a member is not there, or null."""
+    return bytes(given) in (b"", b"null")
+
+
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1, description="an integer of 64 bits")]
 Time = Annotated[int, Meta(ge=0, le=2**63 - 1, description="milliseconds since 1970, an integer")]
 Properties = Annotated[
@@ -273,7 +278,8 @@ Messages = Annotated[
 
 class ProduceRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """Messages to be written to a topic. schema_type: of all of them, in any case; without, it is that of
-    the topic. key_schema, value_schema: a SchemaInfo, or its JSON text."""
+    the topic. schema_version: of the values' schema, which counts more than value_schema. key_schema,
+    value_schema: a SchemaInfo, or its JSON text."""
 
     messages: Messages
     schema_type: Annotated[str, Meta(description="a string")] | None = None
@@ -303,7 +309,8 @@ class MessageWritten(Struct, frozen=True, gc=False):
 
 
 class ProduceAnswer(Struct, frozen=True):
-    """Say what became of the messages, in their order. schema_version: null: no registry keeps versions."""
+    """Say what became of the messages, in their order. schema_version: of the values' schema; null: it is in
+    no registry."""
 
     schema_version: int | None
     messageIds: list[MessageWritten]  # noqa: N815

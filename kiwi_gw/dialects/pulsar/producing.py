@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,11 +20,11 @@ from msgspec import Raw
 
 from kiwi_gw.decoding import sentence
 from kiwi_gw.dialect_api.http import ClientRights, HttpRequest, HttpResponse
+from kiwi_gw.dialects.pulsar.encoders import EVERY, Encoders, PartEncoder, encoders_of, registered
 from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
 from kiwi_gw.dialects.pulsar.message_ids import MessageId
 from kiwi_gw.dialects.pulsar.messages import (
     MOST_ALL_PROPERTIES,
-    NOTHING,
     SEQUENCE,
     LooseRequest,
     MessageToSend,
@@ -33,16 +33,9 @@ from kiwi_gw.dialects.pulsar.messages import (
     ProduceAnswer,
     ProduceRequest,
     TopicPath,
+    is_absent,
 )
-from kiwi_gw.dialects.pulsar.schemas import (
-    KEY_VALUE,
-    Encode,
-    encode_string,
-    encoder_of,
-    schema_info,
-    unknown_type,
-    value_encoder,
-)
+from kiwi_gw.dialects.pulsar.schemas import Encode, encode_string
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings
 from kiwi_gw.dialects.pulsar.topics import WritableTopic, writable_topic
 from kiwi_gw.model import Outgoing, Published, Unpublished
@@ -51,28 +44,18 @@ MOST_RECORD_BYTES: Final = 1_000_000
 MOST_INVALID: Final = 16
 """Messages that an error names."""
 
-EVERY: Final = 16
-"""After so many messages it is looked whether others have their turn."""
-
 _IN_MESSAGE: Final = re.compile(r" - at `\$\.messages\[(\d{1,7})\][^`]*`\Z")
 _MOST_LOOKED_AT: Final = 50_000
 """Commas of a request whose messages are looked at one by one: some milliseconds."""
 _RESERVED: Final = "__pulsar."
-_NULL: Final = b"null"
 _UNKNOWN_OUTCOME: Final = "outcome unknown"
 
 Result = Published | Unpublished
 
 
-@dataclass(frozen=True, slots=True)
-class Encoders:
-    """How values become bytes, and keys; key: None: they are text."""
-
-    value: Encode
-    key: Encode | None = None
-
-
-ReadRequest = Callable[[bytes, WritableTopic], tuple[Sequence[MessageToSend], Encoders]]
+ReadRequest = Callable[
+    [bytes, WritableTopic, ClientRights], Awaitable[tuple[Sequence[MessageToSend], Encoders]]
+]
 """Reads a body: what is to be written, and how it becomes bytes. Raises PulsarError."""
 
 
@@ -99,7 +82,7 @@ class Producing:
         self, request: HttpRequest[TopicPath, bytes] | HttpRequest[PartitionPath, bytes]
     ) -> ProduceAnswer | HttpResponse:
         try:
-            topic, results = await written(request, self.settings, _read)
+            topic, version, results = await written(request, self.settings, _read)
         except PulsarError as error:
             return error.response
         said = []
@@ -107,7 +90,7 @@ class Producing:
             said.append(_result(result, topic))
             if index % EVERY == 0:
                 await request.rights.turn()
-        answer = ProduceAnswer(None, said)
+        answer = ProduceAnswer(version, said)
         if all(result.error_code == 2 for result in answer.messageIds):
             words = "none of the messages is known to be written"
             return PulsarError(PulsarCode.UNAVAILABLE, words, msgspec.structs.asdict(answer)).response
@@ -126,17 +109,21 @@ def admit(
 
 async def written(
     request: HttpRequest[Any, bytes], settings: PulsarSettings, read: ReadRequest
-) -> tuple[WritableTopic, Sequence[Result]]:
-    """Write what a request brings. Returns where, and what became of its messages. Raises PulsarError if
-    anything of it cannot be used: nothing is written then."""
+) -> tuple[WritableTopic, int | None, Sequence[Result]]:
+    """Write what a request brings. Returns where, the version of the values' schema, and what became of its
+    messages. Raises PulsarError if anything of it cannot be used: nothing is written then."""
     topic: WritableTopic = request.admitted
-    records = await _outgoing(*read(request.body, topic), topic, request.rights)
-    return topic, await topic.writer.produce(records, settings.produce_timeout_ms / 1000)
+    messages, encoders = await read(request.body, topic, request.rights)
+    records = await _outgoing(messages, encoders, topic, request.rights)
+    records, version = await registered(records, encoders, topic, request.rights)
+    return topic, version, await topic.writer.produce(records, settings.produce_timeout_ms / 1000)
 
 
-def _read(body: bytes, topic: WritableTopic) -> tuple[Sequence[MessageToSend], Encoders]:
+async def _read(
+    body: bytes, topic: WritableTopic, rights: ClientRights
+) -> tuple[Sequence[MessageToSend], Encoders]:
     asked = read_request(body)
-    return asked.messages, _encoders(asked, topic)
+    return asked.messages, await encoders_of(asked, topic, rights)
 
 
 def read_request(body: bytes) -> ProduceRequest:
@@ -184,35 +171,6 @@ def _invalid_messages(body: bytes) -> Sequence[tuple[int, str]]:
     return found
 
 
-def _encoders(asked: ProduceRequest, topic: WritableTopic) -> Encoders:
-    """Find how keys and values become bytes. Raises PulsarError."""
-    if asked.schema_version is not None:
-        words = "there are no versions of schemas here: the topic has no schema registry"
-        raise PulsarError(PulsarCode.VALUE_SCHEMA, words)
-    kind = (asked.schema_type or topic.values).lower()
-    value = None if _absent(asked.value_schema) else schema_info(asked.value_schema, PulsarCode.VALUE_SCHEMA)
-    if kind == KEY_VALUE:
-        if value is None or _absent(asked.key_schema):
-            raise PulsarError(
-                PulsarCode.NO_KEY_VALUE_SCHEMA, "key_value needs both key_schema and value_schema"
-            )
-        key = schema_info(asked.key_schema, PulsarCode.KEY_SCHEMA)
-        return Encoders(encoder_of(value, PulsarCode.VALUE_SCHEMA), encoder_of(key, PulsarCode.KEY_SCHEMA))
-    if not _absent(asked.key_schema):
-        raise PulsarError(PulsarCode.KEY_SCHEMA, f"key_schema is for schema_type {KEY_VALUE}")
-    if value is not None:
-        if asked.schema_type is not None and value.type.lower() != kind:
-            words = f"schema_type and the type of value_schema differ: {kind[:40]!r}, {value.type[:40]!r}"
-            raise PulsarError(PulsarCode.VALUE_SCHEMA, words)
-        return Encoders(encoder_of(value, PulsarCode.VALUE_SCHEMA))
-    if asked.schema_type is not None and kind in ("json", "avro"):
-        raise PulsarError(PulsarCode.NO_VALUE_SCHEMA, f"{kind} needs value_schema")
-    encode = value_encoder(kind)
-    if encode is None:
-        raise unknown_type(kind, PulsarCode.VALUE_SCHEMA)
-    return Encoders(encode)
-
-
 async def _outgoing(
     messages: Sequence[MessageToSend],
     encoders: Encoders,
@@ -232,7 +190,7 @@ async def _outgoing(
         _check_possible(message, now)
         try:
             key = _key(message.key, encoders.key)
-            value = _value(message.value, encoders.value)
+            value = _value(message.value, encoders.value.encode)
             chosen = _partition(message.partition, topic)
             headers = _headers(message.properties, message.sequenceId)
             if chosen is None and key is None:
@@ -284,15 +242,11 @@ def _check_size(record: Outgoing) -> None:
         raise ValueError(f"it has {record.size:,} bytes, and may have {MOST_RECORD_BYTES:,}")
 
 
-def _absent(given: Raw) -> bool:
-    return bytes(given) in (bytes(NOTHING), _NULL)
-
-
-def _key(given: Raw, encode: Encode | None) -> bytes | None:
-    if _absent(given):
+def _key(given: Raw, encoder: PartEncoder | None) -> bytes | None:
+    if is_absent(given):
         return None
     try:
-        return (encode or encode_string)(bytes(given))
+        return (encode_string if encoder is None else encoder.encode)(bytes(given))
     except ValueError as error:
         raise ValueError(f"key {error}") from None
 

@@ -24,7 +24,7 @@ from kiwi_gw.dialects.pulsar.message_ids import read_message_id
 from kiwi_gw.dialects.pulsar.messages import ReadParameters, SchemaRead
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings
 from kiwi_gw.dialects.pulsar.topics import ReadableTopic, readable_topic
-from kiwi_gw.dialects.pulsar.values import schema_type
+from kiwi_gw.dialects.pulsar.values import schema_read
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import AtOffset, AtTime, CloseReason, Start, StartAt
 
@@ -190,10 +190,9 @@ def _head(topic: ReadableTopic, asked: ReadParameters) -> bytes:
     """Begin the object. The schemas stand before the messages."""
     if not asked.include_schema:
         return b'{"messages":['
-    info = topic.info
-    definition = info.decode.avro_schema if schema_type(info) == "AVRO" else ""
+    kind, definition = schema_read(topic.info)
     data = base64.b64encode(definition.encode()).decode()
-    return b'{"schemas":%b,"messages":[' % _encode([SchemaRead(schema_type(info), None, data, {})])
+    return b'{"schemas":%b,"messages":[' % _encode([SchemaRead(kind, None, data, {})])
 
 
 def _tail(topic: ReadableTopic, reader: EventReader) -> dict[str, object]:

@@ -71,7 +71,7 @@ def encoder_of(info: SchemaInfo, code: PulsarCode) -> Encode:
     """Return how values of a schema become bytes. Raises PulsarError with this code, or NOT_IN_KAFKA."""
     kind, defined = info.type.lower(), info.schema not in (None, "", {})
     if defined and kind in ("avro", "json"):
-        return _defined(kind, info.schema, code)
+        return avro_encoder(info.schema, code) if kind == "avro" else _checked_json(info.schema, code)
     encode = value_encoder(kind)
     if encode is None:
         raise unknown_type(info.type, code)
@@ -80,23 +80,37 @@ def encoder_of(info: SchemaInfo, code: PulsarCode) -> Encode:
     return encode
 
 
-def _defined(kind: str, schema: object, code: PulsarCode) -> Encode:
-    """Return how values become bytes that a definition describes: one Avro datum, or the JSON that it was."""
+def avro_encoder(schema: object, code: PulsarCode, references: tuple[str, ...] = ()) -> Encode:
+    """Return how values become one datum of a definition, without a head. references: as `SchemaVersion` has
+    them. Raises PulsarError with this code."""
+    write = _writer(schema, code, references)
+
+    def encode(text: bytes) -> bytes | None:
+        return None if _json(text) is None else write(_decoded(text, Any, "must be JSON"))
+
+    return encode
+
+
+def _checked_json(schema: object, code: PulsarCode) -> Encode:
+    """Return what leaves values as the JSON that they are, and refuses those that a definition does."""
+    write = _writer(schema, code)
+
+    def encode(text: bytes) -> bytes | None:
+        checked = _json(text)
+        if checked is not None:
+            write(_decoded(text, Any, "must be JSON"))
+        return checked
+
+    return encode
+
+
+def _writer(schema: object, code: PulsarCode, references: tuple[str, ...] = ()) -> Callable[[Any], bytes]:
     try:
-        write = datum_writer(schema_text(schema))
+        return datum_writer(schema_text(schema), references)
     except ModuleNotFoundError:
         raise PulsarError(code, "this gateway cannot read Avro: pip install 'kiwi-gw[avro]'") from None
     except (ValueError, TypeError) as error:
         raise PulsarError(code, str(error)[:_MOST_WORDS]) from None
-
-    def encode(text: bytes) -> bytes | None:
-        if text == _NULL:
-            return None
-        checked = _json(text)
-        data = write(_decoded(text, Any, "must be JSON"))
-        return data if kind == "avro" else checked
-
-    return encode
 
 
 def unknown_type(kind: str, code: PulsarCode) -> PulsarError:

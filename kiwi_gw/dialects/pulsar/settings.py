@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, SecretStr, field_validator
+from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from kiwi_gw.api import Milliseconds, Section
 
@@ -57,10 +57,32 @@ class PulsarSettings(Section):
 class PulsarSchema(Section):
     """What the values of a topic are, where a request does not say so."""
 
+    model_config = ConfigDict(populate_by_name=True)
+
     type: Literal[
-        "NONE", "BYTES", "STRING", "BOOLEAN", "INT8", "INT16", "INT32", "INT64", "FLOAT", "DOUBLE", "JSON"
-    ] = "NONE"
+        "NONE", "BYTES", "STRING", "BOOLEAN", "INT8", "INT16", "INT32", "INT64", "FLOAT", "DOUBLE", "JSON",
+        "AVRO",
+    ] = "NONE"  # fmt: skip
     """As in `schema_type`, here in capitals."""
+    definition: str | dict[str, Any] | list[Any] | None = Field(None, alias="schema")
+    """The definition in Avro's language, for AVRO and, where values are to be checked, for JSON: as it is, or
+    its text."""
+
+    @model_validator(mode="after")
+    def _can_be_used(self) -> Self:
+        if self.definition is None:
+            if self.type == "AVRO":
+                raise ValueError("AVRO needs a definition: schema")
+            return self
+        if self.type not in ("AVRO", "JSON"):
+            raise ValueError(f"a definition (schema) is for AVRO and JSON, not for {self.type}")
+        from kiwi_gw.query.avro_writer import datum_writer, schema_text  # few need it
+
+        try:
+            datum_writer(schema_text(self.definition))
+        except ModuleNotFoundError:
+            raise ValueError("Avro needs the package fastavro: pip install 'kiwi-gw[avro]'") from None
+        return self
 
 
 class PulsarSource(Section):

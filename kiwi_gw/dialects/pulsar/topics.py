@@ -10,8 +10,9 @@ from kiwi_gw.dialect_api.http import ClientRights, RecordWriter
 from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
 from kiwi_gw.dialects.pulsar.message_ids import MessageId
 from kiwi_gw.dialects.pulsar.messages import PartitionPath, SubscriptionPath, TopicPath
-from kiwi_gw.dialects.pulsar.settings import PulsarSettings, PulsarSource
-from kiwi_gw.model import Action, Positions, SourceInfo
+from kiwi_gw.dialects.pulsar.schemas import SchemaInfo
+from kiwi_gw.dialects.pulsar.settings import PulsarSchema, PulsarSettings, PulsarSource
+from kiwi_gw.model import Action, Part, Positions, SourceInfo
 
 _NO_TOPIC = "there is no such topic"
 
@@ -43,10 +44,16 @@ class WritableTopic:
     partition: int | None = None
 
     @property
-    def values(self) -> str:
-        """Return the type of its values, where a request does not say so."""
+    def values(self) -> SchemaInfo:
+        """Return what its values are, where a request does not say so."""
         block = self.info.blocks.get("pulsar")
-        return block.values.type.lower() if isinstance(block, PulsarSource) else "none"
+        said = block.values if isinstance(block, PulsarSource) else PulsarSchema()
+        return SchemaInfo(said.type, said.definition)
+
+    def registers(self, part: Part) -> bool:
+        """Return whether what is written in Avro begins with the id of its schema in a registry."""
+        decode = self.info.decode
+        return decode.registry and (decode.key if part == "key" else decode.value) == "avro"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,10 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from kiwi_gw.dialects.pulsar.settings import PulsarSource
+from kiwi_gw.dialects.pulsar.settings import PulsarSchema, PulsarSource
 from kiwi_gw.model import Decode, SourceInfo
+from kiwi_gw.query.avro import datum_reader
+from kiwi_gw.query.avro_writer import schema_text
 from kiwi_gw.query.decode import decoded_column, objects
 from kiwi_gw.query.values import UNDECODABLE
 
@@ -45,16 +47,21 @@ _TYPES: Final[Mapping[str, str]] = {
 """What Pulsar calls what `Decode` has."""
 
 
-def schema_type(info: SourceInfo) -> str:
-    """Return the type of the source's values, in Pulsar's words."""
+def schema_read(info: SourceInfo) -> tuple[str, str]:
+    """Return the type of the source's values, in Pulsar's words, and their definition, as far as they have
+    one that is known."""
     said = _said(info)
-    return _TYPES[info.decode.value] if said == "NONE" else said
+    if said.type == "NONE":
+        kind = _TYPES[info.decode.value]
+        return kind, info.decode.avro_schema if kind == "AVRO" else ""
+    return said.type, "" if said.definition is None else schema_text(said.definition)
 
 
 def values_reader(info: SourceInfo) -> ReadValues:
     """Return what reads the values of a source. Where its events have no `value`, that is all that they
     have."""
-    said, decode = _said(info), info.decode
+    defined, decode = _said(info), info.decode
+    said = defined.type
     if said == "JSON" or (said == "NONE" and decode.value == "json"):
         read: ReadValues = _each(_json if said == "JSON" else _json_or_text)
     elif said in _FIXED:
@@ -63,6 +70,8 @@ def values_reader(info: SourceInfo) -> ReadValues:
         read = _each(_text)
     elif said == "BYTES":
         read = _as_they_are
+    elif said == "AVRO" and not (decode.registry and decode.value == "avro"):
+        read = _each(datum_reader(schema_text(defined.definition)))
     else:
         read = _decoded(decode, "value")
     return lambda columns: read(columns) if "value" in columns else objects(list(columns), columns.values())
@@ -74,9 +83,9 @@ def keys_reader(decode: Decode) -> ReadValues:
     return lambda columns: read(columns) if "key" in columns else ()
 
 
-def _said(info: SourceInfo) -> str:
+def _said(info: SourceInfo) -> PulsarSchema:
     block = info.blocks.get("pulsar")
-    return block.values.type if isinstance(block, PulsarSource) else "NONE"
+    return block.values if isinstance(block, PulsarSource) else PulsarSchema()
 
 
 def _decoded(decode: Decode, root: str) -> ReadValues:

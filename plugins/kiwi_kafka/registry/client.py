@@ -5,13 +5,23 @@ from __future__ import annotations
 import ssl
 from base64 import b64encode
 from collections.abc import Sequence
+from typing import Final
 from urllib.parse import quote
 
+import msgspec
 import trio
 
-from kiwi_gw.api import RegisteredSchema
-from kiwi_gw.api.http_fetch import FetchRequest, fetch
-from kiwi_kafka.registry.documents import HIGHEST_ID, NoSchema, Reference, SchemaDocument, schema_document
+from kiwi_gw.api import RefusalCode, RegisteredSchema, SchemaRefused, SchemaVersion
+from kiwi_gw.api.http_fetch import FetchAnswer, FetchRequest, fetch
+from kiwi_kafka.registry.documents import (
+    HIGHEST_ID,
+    NoSchema,
+    Reference,
+    RegistryUnavailable,
+    SchemaDocument,
+    registered_document,
+    schema_document,
+)
 from kiwi_kafka.settings import RegistrySettings
 
 DEADLINE = 2.0
@@ -22,6 +32,9 @@ MOST_REFERENCES = 64
 """Other schemas that one refers to, directly or not."""
 
 
+_JSON: Final = "application/vnd.schemaregistry.v1+json"
+
+
 class RegistryClient:
     """Ask one registry. It keeps nothing."""
 
@@ -29,7 +42,7 @@ class RegistryClient:
         """Prepare it. Raises OSError (ssl.SSLError, too) if `ca` cannot be used."""
         self.url = settings.url.rstrip("/")
         self._deadline = deadline
-        self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        self._headers = {"Accept": f"{_JSON}, application/json"}
         if settings.user is not None and settings.password is not None:
             pair = f"{settings.user}:{settings.password.get_secret_value()}".encode()
             self._headers["Authorization"] = f"Basic {b64encode(pair).decode()}"
@@ -53,6 +66,35 @@ class RegistryClient:
             )
         except ValueError as error:
             return NoSchema(f"it cannot be used: {str(error)[:200]}")
+
+    async def register(self, subject: str, definition: str) -> SchemaVersion:
+        """Return the version that a schema is of a subject, a new one if it was none. Raises
+        RegistryUnavailable and SchemaRefused."""
+        path, body = f"/subjects/{quote(subject, safe='')}", msgspec.json.encode({"schema": definition})
+        found = registered_document(await self._fetch(f"{path}/versions", body))
+        if found.version is None:
+            found = registered_document(await self._fetch(path, body))
+        if found.version is None or not 0 <= found.id <= HIGHEST_ID:
+            raise RegistryUnavailable("its answer has no version, or no id that records can have")
+        return SchemaVersion(found.id, found.version, definition)
+
+    async def find(self, subject: str, version: int) -> SchemaVersion:
+        """Return what has this version of a subject. Raises RegistryUnavailable and SchemaRefused."""
+        unknown = f"the schema registry knows no version {version} of {subject}"
+        if not 0 < version <= HIGHEST_ID:
+            raise SchemaRefused(RefusalCode.UNKNOWN_VERSION, unknown)
+        document = await self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}")
+        texts: dict[Reference, str] = {}
+        refused = document if isinstance(document, NoSchema) else None
+        if isinstance(document, SchemaDocument):
+            refused = await self._add_references(document.references or (), texts, set())
+            if refused is None and document.id is not None and 0 <= document.id <= HIGHEST_ID:
+                return SchemaVersion(document.id, version, document.schema, tuple(texts.values()))
+        if refused is None:
+            raise RegistryUnavailable("its answer has no id that records can have")
+        if refused.unknown:
+            raise SchemaRefused(RefusalCode.UNKNOWN_VERSION, unknown)
+        raise SchemaRefused(RefusalCode.SCHEMA, f"version {version} of {subject}: {refused.reason}")
 
     async def check(self) -> None:
         """Ask for an id that hardly exists. Raises RegistryUnavailable if that is not answered."""
@@ -79,7 +121,9 @@ class RegistryClient:
         return None
 
     async def _get(self, path: str) -> SchemaDocument | NoSchema:
-        request = FetchRequest(
-            f"{self.url}{path}", self._deadline, MOST_BYTES, headers=self._headers, context=self._context
-        )
-        return schema_document(await fetch(request, "kiwi_kafka schema"))
+        return schema_document(await self._fetch(path))
+
+    async def _fetch(self, path: str, body: bytes | None = None) -> FetchAnswer:
+        headers = self._headers if body is None else {**self._headers, "Content-Type": _JSON}
+        request = FetchRequest(f"{self.url}{path}", self._deadline, MOST_BYTES, headers, self._context, body)
+        return await fetch(request, "kiwi_kafka schema")

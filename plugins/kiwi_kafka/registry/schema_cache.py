@@ -59,6 +59,10 @@ class SchemaCache:
         if len(self._refusals) > MOST_REFUSALS:
             self._refusals.popitem(last=False)
 
+    def forget_refusal(self, schema_id: int) -> None:
+        """Know nothing of an id again, if nothing is what the registry had under it."""
+        self._refusals.pop(schema_id, None)
+
     def _keep(self, schema: RegisteredSchema) -> None:
         before = self._schemas.get(schema.id)
         self._schemas[schema.id] = self._in_use[schema.id] = schema

@@ -160,6 +160,6 @@ def test_how_a_definition_may_be_given() -> None:
     text = '{"type":"int"}'
     for given_as in ({"type": "int"}, text, b64encode(text.encode()).decode()):
         assert schema_text(given_as) == text
-    assert schema_text("int") == "int"
+    assert schema_text("int") == '"int"'
     with pytest.raises(ValueError, match="the definition must be"):
         schema_text("?!")

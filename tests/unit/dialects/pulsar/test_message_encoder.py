@@ -14,7 +14,7 @@ from kiwi_gw.dialects.pulsar.message_encoder import IN_ARRAY, messages_wire, red
 from kiwi_gw.dialects.pulsar.message_ids import MessageId, read_message_id
 from kiwi_gw.dialects.pulsar.messages import SEQUENCE
 from kiwi_gw.dialects.pulsar.settings import PulsarSource
-from kiwi_gw.dialects.pulsar.values import schema_type
+from kiwi_gw.dialects.pulsar.values import schema_read
 from kiwi_gw.model import Batch, Decode, EventSchema, SourceInfo
 
 LIFE = 42
@@ -165,7 +165,7 @@ def test_events_without_a_value_are_their_columns() -> None:
     [("INT8", "json", "INT8"), ("NONE", "long", "INT64"), ("", "avro", "AVRO"), ("", "json", "JSON")],
 )
 def test_the_type_that_is_said(schema: str, decode: Any, expected: str) -> None:
-    assert schema_type(source(schema, Decode(decode))) == expected
+    assert schema_read(source(schema, Decode(decode))) == (expected, "")
 
 
 def test_a_message_that_is_delivered_again_counts_it() -> None:

@@ -12,7 +12,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kiwi_gw.api import GroupState
+from kiwi_gw.api import GroupState, SchemaVersion
 from kiwi_gw.dialect_api.http import HttpRequest, HttpResponse
 from kiwi_gw.dialect_api.reading import AtEvents, EventReader, GroupReader, GroupSink, GroupTerms, WireOf
 from kiwi_gw.dialects.pulsar.broker_shape import BrokerProducing
@@ -27,6 +27,7 @@ from kiwi_gw.model import (
     EventSchema,
     HeadCredential,
     Outgoing,
+    Part,
     Positions,
     Published,
     Refusal,
@@ -87,6 +88,12 @@ class Rights:
 
     async def forget_group(self, source_id: str, group: str) -> None:
         raise AssertionError("who writes reads nothing")
+
+    async def register_schema(self, source_id: str, part: Part, definition: str) -> SchemaVersion:
+        raise AssertionError("there is no registry")
+
+    async def find_schema(self, source_id: str, part: Part, version: int) -> SchemaVersion:
+        raise AssertionError("there is no registry")
 
     async def produce(self, records: Sequence[Outgoing], within: float) -> Sequence[Published | Unpublished]:
         await trio.lowlevel.checkpoint()

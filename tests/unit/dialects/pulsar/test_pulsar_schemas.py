@@ -87,7 +87,7 @@ def test_a_schema_may_be_an_object_or_its_text() -> None:
         (b"5", 42203, "the schema must be an object"),
         (b'"{"', 42203, "the schema must be an object"),
         (b"{}", 42203, "the schema must be an object"),
-        (b'{"type":"AVRO","schema":"x"}', 42203, "this is no Avro schema"),
+        (b'{"type":"AVRO","schema":"x"}', 42203, "the definition must be an object"),
         (
             b'{"type":"JSON","schema":{"type":"record"}}',
             42203,
