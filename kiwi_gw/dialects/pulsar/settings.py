@@ -57,8 +57,6 @@ class PulsarSettings(Section):
 class PulsarSchema(Section):
     """What the values of a topic are, where a request does not say so."""
 
-    model_config = ConfigDict(populate_by_name=True)
-
     type: Literal[
         "NONE", "BYTES", "STRING", "BOOLEAN", "INT8", "INT16", "INT32", "INT64", "FLOAT", "DOUBLE", "JSON",
         "AVRO",
