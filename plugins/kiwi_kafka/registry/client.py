@@ -80,21 +80,22 @@ class RegistryClient:
 
     async def find(self, subject: str, version: int) -> SchemaVersion:
         """Return what has this version of a subject. Raises RegistryUnavailable and SchemaRefused."""
-        unknown = f"the schema registry knows no version {version} of {subject}"
+        what = f"version {version} of {subject}"
+        unknown = f"the schema registry knows no {what}"
         if not 0 < version <= HIGHEST_ID:
             raise SchemaRefused(RefusalCode.UNKNOWN_VERSION, unknown)
         document = await self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}")
+        if isinstance(document, NoSchema):
+            if document.unknown:
+                raise SchemaRefused(RefusalCode.UNKNOWN_VERSION, unknown)
+            raise SchemaRefused(RefusalCode.SCHEMA, f"{what}: {document.reason}")
         texts: dict[Reference, str] = {}
-        refused = document if isinstance(document, NoSchema) else None
-        if isinstance(document, SchemaDocument):
-            refused = await self._add_references(document.references or (), texts, set())
-            if refused is None and document.id is not None and 0 <= document.id <= HIGHEST_ID:
-                return SchemaVersion(document.id, version, document.schema, tuple(texts.values()))
-        if refused is None:
+        refused = await self._add_references(document.references or (), texts, set())
+        if refused is not None:
+            raise SchemaRefused(RefusalCode.SCHEMA, f"{what} refers to another one: {refused.reason}")
+        if document.id is None or not 0 <= document.id <= HIGHEST_ID:
             raise RegistryUnavailable("its answer has no id that records can have")
-        if refused.unknown:
-            raise SchemaRefused(RefusalCode.UNKNOWN_VERSION, unknown)
-        raise SchemaRefused(RefusalCode.SCHEMA, f"version {version} of {subject}: {refused.reason}")
+        return SchemaVersion(document.id, version, document.schema, tuple(texts.values()))
 
     async def check(self) -> None:
         """Ask for an id that hardly exists. Raises RegistryUnavailable if that is not answered."""

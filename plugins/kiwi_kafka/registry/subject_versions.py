@@ -110,7 +110,8 @@ class SubjectVersions:
             del self._asked[key]
             asked.done.set()
         weight = _EACH + len(found.definition) + sum(map(len, found.references)) + len(str(key[1]))
-        self._kept.keep(key, weight, found)
+        if weight <= MOST_KEPT:
+            self._kept.keep(key, weight, found)
         return found
 
     def _say_away(self, error: RegistryUnavailable) -> None:
