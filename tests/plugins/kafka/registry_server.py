@@ -1,8 +1,8 @@
 """A stand-in for a schema registry: the part of Confluent's REST API that the gateway uses, over real HTTP.
 
 It is written from Confluent's documentation (Schema Registry API reference: schemas, subjects), and no
-registry itself: of compatibility it knows two rules of BACKWARD (a member keeps its type, a new one has a
-default).
+registry itself: of compatibility it knows three rules of BACKWARD (a member keeps its type, a new one has a
+default, a union may have more branches).
 `tests/integration/kafka/test_schema_registry.py` asks a real one the same.
 """
 
@@ -170,7 +170,7 @@ class RegistryServer:
 def _can_read(new: Any, old: Any) -> bool:
     """Whether the new schema can read what the old one wrote, as far as is known here."""
     if not (isinstance(new, dict) and isinstance(old, dict) and "fields" in new and "fields" in old):
-        return bool(new == old)
+        return bool(new == old or (isinstance(new, list) and old in new))
     before = {field["name"]: field["type"] for field in old["fields"]}
     return all(
         before[field["name"]] == field["type"] if field["name"] in before else "default" in field
