@@ -140,7 +140,8 @@ async def test_a_registry_that_is_down_is_503_and_nothing_is_written(
             status, _ = await client.post(pair(V1, {"key": "k", "value": order(0)}))
             assert status == 200
             await _down(client, server)
-    assert [record.value[0] for record in await read(broker.bootstrap, topic, 2)] == [0, 0]
+            await _crowd(connect, server)
+    assert [record.value[0] for record in await read(broker.bootstrap, topic, 3)] == [0, 0, 0]
 
 
 async def _down(client: Client, server: RegistryServer) -> None:
@@ -156,4 +157,28 @@ async def _down(client: Client, server: RegistryServer) -> None:
     with trio.fail_after(10):
         status, answer = await client.post({"messages": [{"value": order(3)}], "schema_version": 1})
     assert (status, answer["error_code"]) == (503, 50301)
+    server.gate.set()
+
+
+async def _crowd(connect: Callable[[], Client], server: RegistryServer) -> None:
+    """Many come with schemas of their own to a registry that says nothing: all have their answers in time,
+    and what is known is written meanwhile."""
+    server.gate.clear()
+    began, answers = trio.current_time(), []
+
+    async def post(n: int) -> None:
+        body = pair({**V1, "name": f"Order{n}"}, {"key": "k", "value": order(n)})
+        status, answer = await connect().post(body)
+        answers.append((status, answer["error_code"]))
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            for n in range(40):
+                nursery.start_soon(post, n)
+            known = await connect().post({"messages": [{"value": order(3)}], "schema_version": 1})
+            assert known[1]["error_code"] == 50301  # it was never found
+            status, _ = await connect().post(pair(V1, {"key": "k", "value": order(4)}))
+            assert status == 200
+    assert answers == [(503, 50301)] * 40
+    assert trio.current_time() - began < 10
     server.gate.set()

@@ -48,13 +48,15 @@ _TYPES: Final[Mapping[str, str]] = {
 
 
 def schema_read(info: SourceInfo) -> tuple[str, str]:
-    """Return the type of the source's values, in Pulsar's words, and their definition, as far as they have
-    one that is known."""
+    """Return the type of the source's values, in Pulsar's words, and their definition, if they have one for
+    all of them."""
     said = _said(info)
     if said.type == "NONE":
         kind = _TYPES[info.decode.value]
         return kind, info.decode.avro_schema if kind == "AVRO" else ""
-    return said.type, "" if said.definition is None else schema_text(said.definition)
+    if said.definition is None or (said.type == "AVRO" and _by_registry(info.decode)):
+        return said.type, ""
+    return said.type, schema_text(said.definition)
 
 
 def values_reader(info: SourceInfo) -> ReadValues:
@@ -70,7 +72,7 @@ def values_reader(info: SourceInfo) -> ReadValues:
         read = _each(_text)
     elif said == "BYTES":
         read = _as_they_are
-    elif said == "AVRO" and not (decode.registry and decode.value == "avro"):
+    elif said == "AVRO" and not _by_registry(decode):
         read = _each(datum_reader(schema_text(defined.definition)))
     else:
         read = _decoded(decode, "value")
@@ -81,6 +83,10 @@ def keys_reader(decode: Decode) -> ReadValues:
     """Return what reads the keys of a source: of events that have none, null."""
     read = _decoded(decode, "key")
     return lambda columns: read(columns) if "key" in columns else ()
+
+
+def _by_registry(decode: Decode) -> bool:
+    return decode.registry and decode.value == "avro"
 
 
 def _said(info: SourceInfo) -> PulsarSchema:
