@@ -14,6 +14,6 @@ over stay as they are; who reads these records again, from the topic, gets the s
 An id is four bytes that any producer can make up. How long made-up ids may hold up a topic is bounded in
 `refusal_budget`.
 
-What is written to a topic may bring a schema, or name one by its version: `subject_versions`. Nobody waits there
-for a registry that is away but who writes, and not long.
+What is written to a topic may bring a schema, or name one by its version: `subject_versions`. Only who writes
+waits there for a registry that is away, and not long.
 """
