@@ -12,7 +12,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kiwi_gw.api import GroupState, SchemaVersion
+from kiwi_gw.api import GroupState, RefusalCode, RegisteredSchema, SchemaRefused, SchemaVersion
 from kiwi_gw.dialect_api.http import HttpRequest, HttpResponse
 from kiwi_gw.dialect_api.reading import AtEvents, EventReader, GroupReader, GroupSink, GroupTerms, WireOf
 from kiwi_gw.dialects.pulsar.broker_shape import BrokerProducing
@@ -24,6 +24,7 @@ from kiwi_gw.model import (
     ANONYMOUS,
     Action,
     AtTime,
+    Decode,
     EventSchema,
     HeadCredential,
     Outgoing,
@@ -37,22 +38,26 @@ from kiwi_gw.model import (
     Unpublished,
     WireFormat,
 )
+from kiwi_gw.query.values import UNDECODABLE
 from tests.effort import examples
 
 HEAD = HeadCredential("POST", "/topics/public/default/a", "", (), "", secure=False)
 
 
 class Rights:
-    """Implements `ClientRights`: everything is allowed and written, but for values that say otherwise."""
+    """Implements `ClientRights`: everything is allowed and written, but for values that say otherwise. Of the
+    schemas that are registered each has another id; version 1 is there."""
 
     def __init__(self) -> None:
         self.written: list[Outgoing] = []
+        self.registered: list[tuple[Part, str]] = []
 
     def source(self, source_id: str) -> SourceInfo | None:
         return next((info for info in self.sources() if info.id == source_id), None)
 
     def sources(self) -> Iterable[SourceInfo]:
-        return [SourceInfo("a", "kafka", EventSchema(()), publish=True)]
+        decode = Decode("avro", "avro", registry=True)
+        return [SourceInfo("a", "kafka", EventSchema(()), publish=True, decode=decode)]
 
     def refusal(self, action: Action, source: SourceInfo) -> Refusal | None:
         return None
@@ -90,10 +95,13 @@ class Rights:
         raise AssertionError("who writes reads nothing")
 
     async def register_schema(self, source_id: str, part: Part, definition: str) -> SchemaVersion:
-        raise AssertionError("there is no registry")
+        self.registered.append((part, definition))
+        return SchemaVersion(len(self.registered), 5, definition)
 
     async def find_schema(self, source_id: str, part: Part, version: int) -> SchemaVersion:
-        raise AssertionError("there is no registry")
+        if version == 1:
+            return SchemaVersion(77, 1, '["null", "long", "string"]')
+        raise SchemaRefused(RefusalCode.UNKNOWN_VERSION, "there is no such version")
 
     async def produce(self, records: Sequence[Outgoing], within: float) -> Sequence[Published | Unpublished]:
         await trio.lowlevel.checkpoint()
@@ -111,7 +119,9 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=5,
 )
-kinds = st.sampled_from(["string", "JSON", "none", "bytes", "int8", "double", "boolean", "key_value", "x"])
+kinds = st.sampled_from(
+    ["string", "JSON", "avro", "none", "bytes", "int8", "double", "boolean", "key_value", "x"]
+)
 infos = st.fixed_dictionaries({"type": kinds}, optional={"schema": values, "properties": values}) | values
 message_members = {
     "key": values,
@@ -126,7 +136,7 @@ messages = st.fixed_dictionaries({"value": values}, optional=message_members) | 
 payloads = st.fixed_dictionaries({"payload": st.text(max_size=5) | values}, optional=message_members) | values
 request_members = {
     "schema_type": kinds | values,
-    "schema_version": st.none() | values,
+    "schema_version": st.sampled_from([None, 1, 2]) | values,
     "key_schema": infos | infos.map(json.dumps),
     "value_schema": infos | infos.map(json.dumps),
     "more": values,
@@ -137,6 +147,31 @@ requests = st.fixed_dictionaries(
 broker_requests = st.fixed_dictionaries(
     {"messages": st.lists(payloads, max_size=4) | values},
     optional={"valueSchema": infos.map(json.dumps) | values, "keySchema": values, "schemaVersion": values},
+)
+
+
+avro = st.fixed_dictionaries(
+    {"type": st.just("AVRO"), "schema": st.sampled_from(["string", ["null", "long", "string"], "?"])}
+)
+texts = st.text(max_size=3)
+registered_requests = st.fixed_dictionaries(
+    {
+        "messages": st.lists(
+            st.fixed_dictionaries({"value": st.none() | texts | st.integers(0, 9)}, optional={"key": texts}),
+            min_size=1,
+            max_size=3,
+        )
+    },
+    optional={
+        "schema_type": st.sampled_from(["avro", "key_value"]),
+        "schema_version": st.sampled_from([None, 1, 2]),
+        "key_schema": avro,
+        "value_schema": avro,
+    },
+)
+registered_broker_requests = st.fixed_dictionaries(
+    {"messages": st.lists(st.fixed_dictionaries({"payload": st.none() | texts.map(json.dumps)}), min_size=1)},
+    optional={"valueSchema": avro.map(json.dumps), "schemaVersion": st.integers(-1, 2)},
 )
 
 
@@ -156,7 +191,24 @@ def answered(
     return 200, msgspec.to_builtins(found), rights
 
 
-@given(requests.map(json.dumps).map(str.encode) | st.binary(max_size=30), st.none() | st.integers(0, 4))
+def check_heads(version: int | None, rights: Rights) -> None:
+    """What was written by a schema begins with its id, and is one datum."""
+    ids = {part: number for number, (part, _) in enumerate(rights.registered, 1)}
+    texts = dict(rights.registered)
+    if version == 1:
+        ids["value"], texts["value"] = 77, '["null", "long", "string"]'
+    assert version == (1 if version == 1 else 5 if "value" in ids else None)
+    for part, number in ids.items():
+        schema = RegisteredSchema(number, texts[part])
+        for record in rights.written:
+            data = record.value if part == "value" else record.key
+            assert data is None or schema.read(data) is not UNDECODABLE
+
+
+@given(
+    (registered_requests | requests).map(json.dumps).map(str.encode) | st.binary(max_size=30),
+    st.none() | st.integers(0, 4),
+)
 @settings(max_examples=examples(300), deadline=None)
 def test_the_form_of_the_document(body: bytes, partition: int | None) -> None:
     status, answer, rights = answered(Producing(PulsarSettings()), body, partition)
@@ -164,7 +216,9 @@ def test_the_form_of_the_document(body: bytes, partition: int | None) -> None:
         assert answer["error_code"] // 100 == status
         assert status in (400, 404, 422)
         assert not rights.written
+        assert not rights.registered
         return
+    check_heads(answer["schema_version"], rights)
     results = answer["messageIds"]
     assert len(results) == len(rights.written) == len(json.loads(body)["messages"])
     for result, record in zip(results, rights.written, strict=True):
@@ -175,7 +229,8 @@ def test_the_form_of_the_document(body: bytes, partition: int | None) -> None:
 
 
 @given(
-    broker_requests.map(json.dumps).map(str.encode) | st.binary(max_size=30), st.none() | st.integers(0, 4)
+    (registered_broker_requests | broker_requests).map(json.dumps).map(str.encode) | st.binary(max_size=30),
+    st.none() | st.integers(0, 4),
 )
 @settings(max_examples=examples(300), deadline=None)
 def test_the_form_of_brokers(body: bytes, partition: int | None) -> None:
@@ -184,7 +239,9 @@ def test_the_form_of_brokers(body: bytes, partition: int | None) -> None:
         assert list(answer) == ["reason"]
         assert status in (400, 404, 422)
         assert not rights.written
+        assert not rights.registered
         return
+    check_heads(answer["schemaVersion"] or None, rights)
     results = answer["messagePublishResults"]
     assert len(results) == len(rights.written) == len(json.loads(body)["messages"])
     assert [each["errorCode"] for each in results] == [
