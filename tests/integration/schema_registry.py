@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+import pytest
 import trio
 
 from kiwi_demo.loopback import HOST, free_ports
@@ -35,6 +36,9 @@ _REGISTRY: Final = JarSet(
         ),
     ),
 )
+APICURIO: Final = (pytest.mark.extended, pytest.mark.timeout(900))
+"""Marks of tests with it: the first of them may have to fetch it."""
+
 _STARTS_WITHIN: Final = 90.0
 _LOOK_SECONDS: Final = 0.2
 

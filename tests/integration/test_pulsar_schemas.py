@@ -17,7 +17,7 @@ import pytest
 import trio
 
 from kiwi_demo.broker import Broker
-from tests.integration.schema_registry import apicurio
+from tests.integration.schema_registry import APICURIO, apicurio
 from tests.integration.test_pulsar import Client, clients, config, read
 from tests.integration.test_pulsar_reading import reader_of
 from tests.plugins.kafka.registry_server import RegistryServer, registry_server
@@ -41,7 +41,7 @@ V2 = {**V1, "fields": [*V1["fields"], {"name": "note", "type": ["null", "string"
 V3 = {**V1, "fields": [{"name": "item", "type": "int"}]}
 
 
-@pytest.fixture(params=["stand-in", pytest.param("Apicurio", marks=pytest.mark.extended)])
+@pytest.fixture(params=["stand-in", pytest.param("Apicurio", marks=APICURIO)])
 async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
     if request.param == "stand-in":
         with registry_server() as server:

@@ -14,7 +14,7 @@ from kiwi_kafka.registry.client import RegistryClient
 from kiwi_kafka.registry.schema_cache import SchemaCache
 from kiwi_kafka.registry.subject_versions import SubjectVersions
 from kiwi_kafka.settings import RegistrySettings
-from tests.integration.schema_registry import apicurio
+from tests.integration.schema_registry import APICURIO, apicurio
 from tests.plugins.kafka.registry_server import V1, registered, registry_server
 
 pytestmark = pytest.mark.integration
@@ -24,7 +24,7 @@ LATER = json.dumps({**V1, "fields": [*V1["fields"], {"name": "gate", "type": "st
 OTHER = json.dumps({**V1, "fields": [{"name": "carrier", "type": "int"}]})
 
 
-@pytest.fixture(params=["stand-in", pytest.param("Apicurio", marks=pytest.mark.extended)])
+@pytest.fixture(params=["stand-in", pytest.param("Apicurio", marks=APICURIO)])
 async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
     if request.param == "stand-in":
         with registry_server() as server:
