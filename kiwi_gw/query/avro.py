@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kiwi_gw.query.avro_bounds import check_bounds
 from kiwi_gw.query.values import UNDECODABLE, Value
 
 HEAD_BYTES: Final = 5
@@ -70,9 +71,10 @@ class RegisteredSchema:
 
 
 @lru_cache(maxsize=64)
-def datum_reader(schema: str) -> Callable[[bytes], Value]:
-    """Return what reads one datum, without a head. Raises as `RegisteredSchema`."""
-    return _reader(schema)
+def datum_reader(schema: str, *, guarded: bool = False) -> Callable[[bytes], Value]:
+    """Return what reads one datum, without a head. guarded: the schema is not the operator's own. Raises as
+    `RegisteredSchema`."""
+    return _reader(schema, guarded=guarded)
 
 
 def _reader(
@@ -81,9 +83,13 @@ def _reader(
     import fastavro
 
     parsed, named = parse(schema, references)
-    if guarded and _has_endless_array(parsed, named, set()):
-        raise ValueError("it has an array of what takes no bytes: a datum of a few could hold any number")
-    read_datum = _reader_in_python() if _depth(parsed, named, {}) > _DEEPEST else fastavro.schemaless_reader
+    try:
+        if guarded:
+            check_bounds(parsed, named)
+        deep = _depth(parsed, named, {}) > _DEEPEST
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    read_datum = _reader_in_python() if deep else fastavro.schemaless_reader
 
     def read(value: bytes) -> Value:
         source = io.BytesIO(value)
@@ -153,42 +159,6 @@ def _depth(schema: Any, named: Mapping[str, Any], known: dict[str, float]) -> fl
         case {"type": dict() | list() as inner}:
             return _depth(inner, named, known)
     return 1
-
-
-def _has_endless_array(schema: Any, named: Mapping[str, Any], seen: set[str]) -> bool:
-    """Return whether some array's items take no bytes: then a datum of ten bytes may hold a billion."""
-    match schema:
-        case list():
-            return any(_has_endless_array(part, named, seen) for part in schema)
-        case str() if schema in named and schema not in seen:
-            seen.add(schema)
-            return _has_endless_array(named[schema], named, seen)
-        case {"type": "array", "items": items}:
-            return _is_empty(items, named, frozenset()) or _has_endless_array(items, named, seen)
-        case {"type": "map", "values": values}:
-            return _has_endless_array(values, named, seen)
-        case {"type": "record", "name": name, "fields": fields}:
-            seen.add(name)
-            return any(_has_endless_array(field["type"], named, seen) for field in fields)
-        case {"type": dict() | list() as inner}:
-            return _has_endless_array(inner, named, seen)
-    return False
-
-
-def _is_empty(schema: Any, named: Mapping[str, Any], within: frozenset[str]) -> bool:
-    """Return whether a value of that takes no bytes. within: the records that it is in."""
-    match schema:
-        case "null" | {"type": "null"}:
-            return True
-        case str() if schema in named and schema not in within:
-            return _is_empty(named[schema], named, within | {schema})
-        case {"type": "fixed", "size": size}:
-            return bool(size == 0)
-        case {"type": "record", "name": name, "fields": fields}:
-            return all(_is_empty(field["type"], named, within | {name}) for field in fields)
-        case {"type": dict() as inner}:
-            return _is_empty(inner, named, within)
-    return False
 
 
 def _text(value: Any) -> Value:

@@ -22,6 +22,11 @@ from kiwi_gw.query.avro import parse
 MOST_SCHEMA: Final = 32 * 1024
 """Characters of a schema's text: to read one of nothing but names takes 15 ms."""
 
+MOST_FIELDS: Final = 250_000
+"""Members that a datum is written of, those that have their defaults, too: some 30 ms."""
+MOST_DATUM: Final = 1 << 20
+"""Bytes of a datum."""
+
 Write = Callable[[Any, bytearray], None]
 """Writes a value behind what is there. ValueError: why it cannot be."""
 
@@ -38,12 +43,14 @@ def datum_writer(schema: str, references: tuple[str, ...] = ()) -> Callable[[Any
         raise ValueError(f"an Avro schema has {MOST_SCHEMA:,} characters at most")
     try:
         parsed, named = parse(schema, references)
-        write_datum = _Writers(named).of(parsed)
+        writers = _Writers(named)
+        write_datum = writers.of(parsed)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
 
     def write(value: Any) -> bytes:
         out = bytearray()
+        writers.fields_left = MOST_FIELDS
         try:
             write_datum(value, out)
         except RecursionError:
@@ -54,9 +61,11 @@ def datum_writer(schema: str, references: tuple[str, ...] = ()) -> Callable[[Any
 
 
 class _Writers:
-    """Makes the functions of one schema. named: its named types, by their full names."""
+    """Makes the functions of one schema. named: its named types, by their full names. fields_left: of the
+    datum that is written: defaults that have members with defaults may be any number of them."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:
+        self.fields_left = 0
         self._named = named
         self._made: dict[str, Write] = {}
 
@@ -108,6 +117,9 @@ class _Writers:
         def write(value: Any, out: bytearray) -> None:
             if not isinstance(value, dict):
                 raise ValueError("must be an object")  # noqa: TRY004
+            self.fields_left -= 1 + len(fields)
+            if self.fields_left < 0 or len(out) > MOST_DATUM:
+                raise ValueError("becomes too large")
             if not names >= value.keys():
                 raise ValueError(f"has no member {min(value.keys() - names)[:40]!r} in its schema")
             for name, write_field in fields:
@@ -125,6 +137,7 @@ class _Writers:
         writers = [self.of(branch) for branch in branches]
         objects = [index for index, kind in enumerate(kinds) if kind in ("record", "map")]
         names = {_name(branch): index for index, branch in enumerate(branches)}
+        places = {kind: index for index, kind in reversed(list(enumerate(kinds)))}  # the first of each
 
         def choose(value: Any) -> tuple[int, Any]:
             if isinstance(value, dict):
@@ -134,8 +147,8 @@ class _Writers:
                     return names[name], value[name]
                 raise ValueError(f"must say which of {', '.join(names)} it is: " + '{"name": ...}')
             for kind in _kinds_of(value):
-                if kind in kinds:
-                    return kinds.index(kind), value
+                if kind in places:
+                    return places[kind], value
             raise ValueError(f"must be one of {', '.join(names)}")
 
         def write(value: Any, out: bytearray) -> None:

@@ -40,10 +40,12 @@ _INVALID: Final = {"key": PulsarCode.KEY_SCHEMA, "value": PulsarCode.VALUE_SCHEM
 
 @dataclass(frozen=True, slots=True)
 class PartEncoder:
-    """How keys or values become bytes. definition: of what is to be registered before they are written; until
-    then there is room for its id. version: of a schema whose id they begin with."""
+    """How keys or values become bytes. defined: by a definition, which may take long. definition: of what is
+    to be registered before they are written; until then there is room for its id. version: of a schema whose
+    id they begin with."""
 
     encode: Encode
+    defined: bool = False
     definition: str = ""
     version: int | None = None
 
@@ -54,6 +56,11 @@ class Encoders:
 
     value: PartEncoder
     key: PartEncoder | None = None
+
+    @property
+    def every(self) -> int:
+        """Return after how many messages it is looked whether others have their turn."""
+        return 1 if self.value.defined or (self.key is not None and self.key.defined) else EVERY
 
 
 async def encoders_of(asked: ProduceRequest, topic: WritableTopic, rights: ClientRights) -> Encoders:
@@ -94,8 +101,8 @@ def brought(info: SchemaInfo, part: Part, topic: WritableTopic) -> PartEncoder:
     PulsarError."""
     encode = encoder_of(info, _INVALID[part])
     if info.type.lower() != "avro" or not topic.registers(part):
-        return PartEncoder(encode)
-    return PartEncoder(_headed(encode, _ROOM), schema_text(info.schema))
+        return PartEncoder(encode, defined=bool(info.schema))
+    return PartEncoder(_headed(encode, _ROOM), True, schema_text(info.schema))
 
 
 async def of_version(version: int, topic: WritableTopic, rights: ClientRights) -> PartEncoder:
@@ -108,7 +115,7 @@ async def of_version(version: int, topic: WritableTopic, rights: ClientRights) -
     except SchemaRefused as error:
         raise _refused(error, "value") from None
     encode = avro_encoder(found.definition, PulsarCode.VALUE_SCHEMA, found.references)
-    return PartEncoder(_headed(encode, schema_head(found.id)), version=found.version)
+    return PartEncoder(_headed(encode, schema_head(found.id)), True, version=found.version)
 
 
 async def registered(

@@ -203,7 +203,7 @@ async def _outgoing(
                 break
         else:
             found.append(record)
-        if index % EVERY == 0:
+        if index % encoders.every == 0:
             await rights.turn()
     if invalid:
         raise _invalid(invalid)

@@ -156,6 +156,52 @@ def test_unions_of_records_that_are_alike_take_no_longer_than_their_size() -> No
     assert time.process_time() - began < 1
 
 
+def _defaults_of_defaults(width: int, depth: int, leaf: str, default: Any) -> Any:
+    """A record whose members have defaults whose members have defaults."""
+    inner: Any = leaf
+    for level in range(depth):
+        types = [inner if level == 0 or n == 0 else inner["name"] for n in range(width)]
+        fields = [{"name": f"f{n}", "type": kind, "default": default} for n, kind in enumerate(types)]
+        inner, default = {"type": "record", "name": f"R{level}", "fields": fields}, {}
+    return inner
+
+
+@pytest.mark.cost
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (_defaults_of_defaults(60, 6, "null", None), {}),
+        (_defaults_of_defaults(60, 6, "int", 0), {}),
+        (_defaults_of_defaults(2, 12, "string", "x" * 10_000), {}),
+        ({"type": "array", "items": _defaults_of_defaults(400, 1, "null", None)}, [{}] * 300_000),
+        ({"type": "array", "items": _defaults_of_defaults(3, 1, "string", "x" * 8_000)}, [{}] * 300_000),
+    ],
+)
+def test_what_has_very_much_by_default_is_refused_in_time(schema: Any, value: Any) -> None:
+    write = datum_writer(json.dumps(schema))
+    for _ in range(2):
+        began = time.process_time()
+        with pytest.raises(ValueError, match="becomes too large"):
+            write(value)
+        assert time.process_time() - began < 0.3
+    with pytest.raises(ValueError, match="must be an"):
+        write(7)
+
+
+@pytest.mark.cost
+def test_a_union_of_many_takes_no_longer_than_one_of_few() -> None:
+    fixed = [{"type": "fixed", "name": f"F{n}", "size": 1} for n in range(600)]
+    enum = {"type": "enum", "name": "E", "symbols": ["A"]}
+    values = ["A"] * 20_000
+    spent = []
+    for branches in ([enum], [*fixed, enum]):
+        write = datum_writer(json.dumps({"type": "array", "items": branches}))
+        began = time.process_time()
+        assert len(write(values)) >= 2 * len(values)
+        spent.append(time.process_time() - began)
+    assert spent[1] < 5 * spent[0]
+
+
 def test_how_a_definition_may_be_given() -> None:
     text = '{"type":"int"}'
     for given_as in ({"type": "int"}, text, b64encode(text.encode()).decode()):
