@@ -26,6 +26,11 @@ pulsar: {{enabled: true{pulsar}}}
 sources:
   - {{type: scripted, id: orders}}
 """
+AVRO = {
+    "type": "AVRO",
+    "schema": {"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}]},
+}
+ENDLESS = {"type": "array", "items": "null"}
 PATH = "/topics/public/default/orders/subscription/s"
 GROUP = "kiwi-gw/subscription/public/default/orders/s"
 
@@ -110,6 +115,90 @@ async def test_another_gateway_sends_a_client_to_its_consumer() -> None:
         assert (await ask(other, "GET", f"/consumer/{one}x/messages"))[1]["error_code"] == 40403
         assert (await ask(gateway, "DELETE", f"/consumer/{one}"))[0] == 204
         assert (await ask(gateway, "DELETE", f"/consumer/{one}"))[1]["error_code"] == 40403
+
+
+async def test_what_a_consumer_says_that_messages_are() -> None:
+    async with subscribed() as (gateway, script):
+        await script.publish([b"\x00\x00\x00\x07", b"17", b"\x00"])
+        one = await consumer(gateway, schema_type="int32")
+        had = await fetch(gateway, one, "max_messages=10")
+        assert [(m["value"], m.get("payload")) for m in had] == [(7, None), (None, "MTc="), (None, "AA==")]
+        # Others take it as it is, or say the same.
+        await consumer(gateway)
+        await consumer(gateway, value_schema={"type": "INT32"})
+        for other in ({"schema_type": "string"}, {"schema_type": "none"}):
+            status, answer = await ask(gateway, "POST", "", other)
+            assert (status, answer["error_code"]) == (409, 40901)
+            assert "another schema" in answer["message"]
+
+
+@pytest.mark.parametrize(
+    ("said", "values", "keys", "expected"),
+    [
+        ({"schema_type": "string"}, [b"17", b"\xff"], [None, b"k"], [("17", None), (None, "k")]),
+        ({"schema_type": "none"}, [b"17", b"x"], [None, None], [(17, None), ("x", None)]),
+        ({"schema_type": "bytes"}, [b"17"], [None], [("MTc=", None)]),
+        ({"value_schema": '{"type": "DOUBLE"}'}, [b"\x3f\xe0" + bytes(6)], [b"k"], [(0.5, "k")]),
+        (
+            {"schema_type": "avro", "value_schema": AVRO},
+            [b"\x02a", b"a"],
+            [None, None],
+            [({"a": "a"}, None), (None, None)],
+        ),
+        (
+            {"schema_type": "key_value", "key_schema": {"type": "INT16"}, "value_schema": AVRO},
+            [b"\x02a"],
+            [b"\x01\x02"],
+            [({"a": "a"}, 258)],
+        ),
+        (
+            {"schema_type": "json", "value_schema": {"type": "JSON"}},
+            [b"[1]", b"x"],
+            [None, None],
+            [([1], None), (None, None)],
+        ),
+    ],
+)
+async def test_types_that_a_consumer_may_say(
+    said: dict[str, Any], values: list[bytes], keys: list[bytes | None], expected: list[tuple[Any, Any]]
+) -> None:
+    async with subscribed() as (gateway, script):
+        await script.publish(values, keys=keys)
+        one = await consumer(gateway, **said)
+        had = await fetch(gateway, one, "max_messages=10")
+        assert [(m["value"], m["key"]) for m in had] == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ({"schema_type": "avro"}, 42202),
+        ({"schema_type": "json"}, 42202),
+        ({"schema_type": "key_value"}, 42201),
+        ({"schema_type": "protobuf"}, 42206),
+        ({"key_schema": {"type": "STRING"}}, 42203),
+        ({"value_schema": 7}, 42204),
+        ({"value_schema": {"type": "AVRO", "schema": "{"}}, 42204),
+        ({"value_schema": {"type": "AVRO", "schema": ENDLESS}}, 42204),
+        (
+            {
+                "schema_type": "key_value",
+                "key_schema": {"type": "AVRO", "schema": ENDLESS},
+                "value_schema": AVRO,
+            },
+            42203,
+        ),
+        ({"schema_type": "string", "value_schema": {"type": "INT8"}}, 42204),
+        ({"schema_version": 1}, 42204),
+        ({"schema_type": 7}, 40001),
+        ({"schemaType": "string"}, 40001),
+    ],
+)
+async def test_what_a_consumer_cannot_say(said: dict[str, Any], code: int) -> None:
+    async with subscribed() as (gateway, script):
+        status, answer = await ask(gateway, "POST", "", said)
+        assert (status, answer["error_code"]) == (code // 100, code)
+        assert GROUP not in script.members
 
 
 async def test_partitions_come_and_go() -> None:

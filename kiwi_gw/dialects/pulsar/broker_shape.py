@@ -87,10 +87,10 @@ async def _read(
         raise PulsarError(PulsarCode.KEY_SCHEMA, "keys are text here; keySchema is not taken")
     encoder, as_text = PartEncoder(encode_string), True
     if asked.schemaVersion is not None and asked.schemaVersion >= 0:
-        encoder, as_text = await of_version(asked.schemaVersion, topic, rights), False
+        encoder, as_text = await of_version(asked.schemaVersion, topic.info, rights), False
     elif asked.valueSchema:
         info = schema_info(Raw(asked.valueSchema.encode()), PulsarCode.VALUE_SCHEMA)
-        chosen = brought(info, "value", topic)
+        chosen = brought(info, "value", topic.info)
         as_text = info.type.lower() in _TEXTS
         encoder = encoder if as_text else chosen
     return [_message(message, as_text=as_text) for message in asked.messages], Encoders(encoder)

@@ -18,14 +18,22 @@ import msgspec
 
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.decoding import sentence
-from kiwi_gw.dialect_api.http import HttpRequest, HttpResponse, HttpStream, NotStreamed
+from kiwi_gw.dialect_api.http import ClientRights, HttpRequest, HttpResponse, HttpStream, NotStreamed
 from kiwi_gw.dialects.pulsar.consumer_ids import ConsumerIds
 from kiwi_gw.dialects.pulsar.dispatcher import Dispatcher, SubscriptionType
+from kiwi_gw.dialects.pulsar.encoders import encoders_of
 from kiwi_gw.dialects.pulsar.errors import JSON, PulsarCode, PulsarError
 from kiwi_gw.dialects.pulsar.message_encoder import IN_ARRAY, messages_wire, redelivered
 from kiwi_gw.dialects.pulsar.message_queues import Message
-from kiwi_gw.dialects.pulsar.messages import ConsumerPath, FetchParameters, NewConsumer, SubscriptionPath
+from kiwi_gw.dialects.pulsar.messages import (
+    ConsumerPath,
+    FetchParameters,
+    NewConsumer,
+    SubscriptionPath,
+    is_absent,
+)
 from kiwi_gw.dialects.pulsar.reading import PIECE_BYTES
+from kiwi_gw.dialects.pulsar.schemas import schema_info
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings
 from kiwi_gw.dialects.pulsar.subscriptions import (
     MOST_CONSUMERS,
@@ -36,8 +44,10 @@ from kiwi_gw.dialects.pulsar.subscriptions import (
     terms,
 )
 from kiwi_gw.dialects.pulsar.topics import ConsumedTopic, consumed_topic
+from kiwi_gw.dialects.pulsar.values import AS_THE_SOURCE_SAYS, Kind, ReadAs
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import Action, Identity, StartAt
+from kiwi_gw.query.avro import datum_reader
 
 _JOIN_SECONDS: Final = 20.0
 _GONE: Final = HttpResponse(204)
@@ -107,17 +117,22 @@ class Consuming:
         ids: ConsumerIds,
     ) -> dict[str, str]:
         name, home = request.parameters.subscription, ids.home(request.head)
+        asked = await _read_as(wanted, topic, request.rights)
         found = self.load.find(topic, name)
         if wanted.id is not None:
             self._checked(found, wanted.id, request)
             return _said(request, wanted.id, home)
         kind = SubscriptionType(wanted.type or (found.kind.value if found is not None else "shared"))
-        subscription = found or self._begin(request, topic, kind, wanted)
+        subscription = found or self._begin(request, topic, kind, wanted, asked or AS_THE_SOURCE_SAYS)
         try:
             await subscription.reader.wait_ready(_JOIN_SECONDS)
         except SubscribeRefused as refused:
             subscription.reader.close()
             raise PulsarError(_CODES.get(refused.code, PulsarCode.UNAVAILABLE), str(refused)) from None  # type: ignore[call-overload]
+        if asked not in (None, subscription.read_as):
+            raise PulsarError(
+                PulsarCode.IN_USE, "the messages of the subscription are read by another schema"
+            )
         _check_welcome(request, subscription, kind, wanted)
         consumer = ids.new()
         info = ConsumerInfo(wanted.name or consumer, request.identity, time.monotonic())
@@ -130,13 +145,14 @@ class Consuming:
         topic: ConsumedTopic,
         kind: SubscriptionType,
         wanted: NewConsumer,
+        read_as: ReadAs,
     ) -> Subscription:
         """Have this process be a member of the subscription's group."""
         name, rights = request.parameters.subscription, request.rights
-        made = Subscription(topic, name, Dispatcher(kind), self.load, rights.view(topic.info.id))
+        made = Subscription(topic, name, Dispatcher(kind), self.load, rights.view(topic.info.id), read_as)
 
         def wire(partitions: Any) -> Any:
-            return messages_wire(topic.info, topic.life, partitions, IN_ARRAY, counted=True)
+            return messages_wire(topic.info, topic.life, partitions, IN_ARRAY, counted=True, read_as=read_as)
 
         start = StartAt.EARLIEST if wanted.start == "earliest" else StartAt.LATEST
         try:
@@ -203,6 +219,28 @@ def _check_welcome(
         raise PulsarError(PulsarCode.CONSUMER_EXISTS, "the subscription has a consumer of that name")
     if len(subscription.infos) >= MOST_CONSUMERS:
         raise PulsarError(PulsarCode.LIMIT, f"a subscription has {MOST_CONSUMERS:,} consumers at most here")
+
+
+async def _read_as(wanted: NewConsumer, topic: ConsumedTopic, rights: ClientRights) -> ReadAs | None:
+    """Return what a consumer says that messages are; None: it says nothing. Raises PulsarError, as for
+    producing."""
+    if wanted.say_nothing:
+        return None
+    await encoders_of(wanted, topic.info, rights)  # whether all that can be used
+    value = key = None
+    if wanted.schema_version is None and not is_absent(wanted.value_schema):
+        value = Kind.of(schema_info(wanted.value_schema, PulsarCode.VALUE_SCHEMA))
+    elif wanted.schema_version is None and wanted.schema_type is not None:
+        value = Kind(wanted.schema_type.upper())
+    if not is_absent(wanted.key_schema):
+        key = Kind.of(schema_info(wanted.key_schema, PulsarCode.KEY_SCHEMA))
+    for kind, code in ((value, PulsarCode.VALUE_SCHEMA), (key, PulsarCode.KEY_SCHEMA)):
+        if kind is not None and kind.type == "AVRO":
+            try:
+                datum_reader(kind.definition, guarded=True)
+            except ValueError as error:
+                raise PulsarError(code, f"the schema cannot be used: {error}") from None
+    return ReadAs(value, key)
 
 
 def _wanted(body: bytes) -> NewConsumer:

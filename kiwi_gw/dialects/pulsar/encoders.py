@@ -17,7 +17,7 @@ from kiwi_gw.api import SchemaRefused, SchemaVersion
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.dialect_api.http import ClientRights
 from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
-from kiwi_gw.dialects.pulsar.messages import ProduceRequest, is_absent
+from kiwi_gw.dialects.pulsar.messages import SchemasAsked, is_absent
 from kiwi_gw.dialects.pulsar.schemas import (
     KEY_VALUE,
     Encode,
@@ -26,8 +26,8 @@ from kiwi_gw.dialects.pulsar.schemas import (
     encoder_of,
     schema_info,
 )
-from kiwi_gw.dialects.pulsar.topics import WritableTopic
-from kiwi_gw.model import Outgoing, Part
+from kiwi_gw.dialects.pulsar.topics import registers, said_of_values
+from kiwi_gw.model import Outgoing, Part, SourceInfo
 from kiwi_gw.query.avro import HEAD_BYTES, schema_head
 from kiwi_gw.query.avro_writer import schema_text
 
@@ -63,7 +63,7 @@ class Encoders:
         return 1 if self.value.defined or (self.key is not None and self.key.defined) else EVERY
 
 
-async def encoders_of(asked: ProduceRequest, topic: WritableTopic, rights: ClientRights) -> Encoders:
+async def encoders_of(asked: SchemasAsked, source: SourceInfo, rights: ClientRights) -> Encoders:
     """Find how keys and values become bytes. Raises PulsarError."""
     kind = None if asked.schema_type is None else asked.schema_type.lower()
     bare = asked.schema_version is None and is_absent(asked.value_schema)
@@ -72,17 +72,17 @@ async def encoders_of(asked: ProduceRequest, topic: WritableTopic, rights: Clien
         if bare or is_absent(asked.key_schema):
             words = "key_value needs both key_schema and value_schema, or schema_version for this"
             raise PulsarError(PulsarCode.NO_KEY_VALUE_SCHEMA, words)
-        key = brought(schema_info(asked.key_schema, PulsarCode.KEY_SCHEMA), "key", topic)
+        key = brought(schema_info(asked.key_schema, PulsarCode.KEY_SCHEMA), "key", source)
     elif not is_absent(asked.key_schema):
         raise PulsarError(PulsarCode.KEY_SCHEMA, f"key_schema is for schema_type {KEY_VALUE}")
     if asked.schema_version is not None:
-        if topic.registers("value") and kind not in (None, "avro", KEY_VALUE):
+        if registers(source, "value") and kind not in (None, "avro", KEY_VALUE):
             raise PulsarError(PulsarCode.VALUE_SCHEMA, f"there are no versions of {kind[:40]!r}, but of avro")
-        return Encoders(await of_version(asked.schema_version, topic, rights), key)
-    return Encoders(_values(asked, kind, topic), key)
+        return Encoders(await of_version(asked.schema_version, source, rights), key)
+    return Encoders(_values(asked, kind, source), key)
 
 
-def _values(asked: ProduceRequest, kind: str | None, topic: WritableTopic) -> PartEncoder:
+def _values(asked: SchemasAsked, kind: str | None, source: SourceInfo) -> PartEncoder:
     """Find how values become bytes, where no version is said. Raises PulsarError."""
     if not is_absent(asked.value_schema):
         info = schema_info(asked.value_schema, PulsarCode.VALUE_SCHEMA)
@@ -92,26 +92,26 @@ def _values(asked: ProduceRequest, kind: str | None, topic: WritableTopic) -> Pa
     elif kind in ("json", "avro"):
         raise PulsarError(PulsarCode.NO_VALUE_SCHEMA, f"{kind} needs value_schema")
     else:
-        info = topic.values if kind is None else SchemaInfo(kind)
-    return brought(info, "value", topic)
+        info = said_of_values(source) if kind is None else SchemaInfo(kind)
+    return brought(info, "value", source)
 
 
-def brought(info: SchemaInfo, part: Part, topic: WritableTopic) -> PartEncoder:
+def brought(info: SchemaInfo, part: Part, source: SourceInfo) -> PartEncoder:
     """Find how keys or values become bytes by a schema, which may have to be registered. Raises
     PulsarError."""
     encode = encoder_of(info, _INVALID[part])
-    if info.type.lower() != "avro" or not topic.registers(part):
+    if info.type.lower() != "avro" or not registers(source, part):
         return PartEncoder(encode, defined=bool(info.schema))
     return PartEncoder(_headed(encode, _ROOM), True, schema_text(info.schema))
 
 
-async def of_version(version: int, topic: WritableTopic, rights: ClientRights) -> PartEncoder:
+async def of_version(version: int, source: SourceInfo, rights: ClientRights) -> PartEncoder:
     """Find how values become bytes by a version of their schema. Raises PulsarError."""
-    if not topic.registers("value"):
+    if not registers(source, "value"):
         words = "there are no versions of schemas here: the topic has no schema registry"
         raise PulsarError(PulsarCode.VALUE_SCHEMA, words)
     try:
-        found = await rights.find_schema(topic.info.id, "value", version)
+        found = await rights.find_schema(source.id, "value", version)
     except SchemaRefused as error:
         raise _refused(error, "value") from None
     encode = avro_encoder(found.definition, PulsarCode.VALUE_SCHEMA, found.references)
@@ -119,12 +119,12 @@ async def of_version(version: int, topic: WritableTopic, rights: ClientRights) -
 
 
 async def registered(
-    records: Sequence[Outgoing], encoders: Encoders, topic: WritableTopic, rights: ClientRights
+    records: Sequence[Outgoing], encoders: Encoders, source: SourceInfo, rights: ClientRights
 ) -> tuple[Sequence[Outgoing], int | None]:
     """Register what has to be, and put the ids into the records. Returns these, and the version of the
     values' schema. Raises PulsarError."""
-    value = await _register(encoders.value, "value", topic, rights)
-    key = None if encoders.key is None else await _register(encoders.key, "key", topic, rights)
+    value = await _register(encoders.value, "value", source, rights)
+    key = None if encoders.key is None else await _register(encoders.key, "key", source, rights)
     if value is None and key is None:
         return records, encoders.value.version
     found = []
@@ -137,13 +137,13 @@ async def registered(
 
 
 async def _register(
-    encoder: PartEncoder, part: Part, topic: WritableTopic, rights: ClientRights
+    encoder: PartEncoder, part: Part, source: SourceInfo, rights: ClientRights
 ) -> SchemaVersion | None:
     """Register a schema, if there is one to be. Raises PulsarError."""
     if not encoder.definition:
         return None
     try:
-        return await rights.register_schema(topic.info.id, part, encoder.definition)
+        return await rights.register_schema(source.id, part, encoder.definition)
     except SchemaRefused as error:
         raise _refused(error, part) from None
 

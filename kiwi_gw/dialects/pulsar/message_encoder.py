@@ -17,7 +17,7 @@ from msgspec import UNSET, Raw, Struct
 from kiwi_gw.dialects.encoder import UNENCODABLE
 from kiwi_gw.dialects.pulsar.message_ids import message_ids
 from kiwi_gw.dialects.pulsar.messages import SEQUENCE
-from kiwi_gw.dialects.pulsar.values import keys_reader, values_reader
+from kiwi_gw.dialects.pulsar.values import AS_THE_SOURCE_SAYS, ReadAs, keys_reader, values_reader
 from kiwi_gw.model import Batch, Encoded, SourceInfo, WireFormat
 from kiwi_gw.query.values import UNDECODABLE
 
@@ -48,13 +48,19 @@ class _Row(Struct, gc=False):  # it lives for a microsecond
 
 
 def messages_wire(
-    info: SourceInfo, life: int, partitions: Collection[int], separator: bytes, *, counted: bool = False
+    info: SourceInfo,
+    life: int,
+    partitions: Collection[int],
+    separator: bytes,
+    *,
+    counted: bool = False,
+    read_as: ReadAs = AS_THE_SOURCE_SAYS,
 ) -> WireFormat:
     """Make the wire format of some partitions. life: as message ids have it. separator: the last byte of
     every fragment. counted: whether messages have a `redeliveryCount`, which is 0 (`redelivered`)."""
     wanted = frozenset(partitions)
-    encoder = MessageEncoder(info, life, wanted, separator, counted=counted)
-    return WireFormat(("pulsar", life, wanted, separator, counted), encoder)
+    encoder = MessageEncoder(info, life, wanted, separator, counted=counted, read_as=read_as)
+    return WireFormat(("pulsar", life, wanted, separator, counted, read_as), encoder)
 
 
 def redelivered(fragment: bytes, times: int) -> bytes:
@@ -69,14 +75,21 @@ class MessageEncoder:
     __slots__ = ("_counted", "_ids", "_partitions", "_read_keys", "_read_values", "_separator")
 
     def __init__(
-        self, info: SourceInfo, life: int, partitions: frozenset[int], separator: bytes, *, counted: bool
+        self,
+        info: SourceInfo,
+        life: int,
+        partitions: frozenset[int],
+        separator: bytes,
+        *,
+        counted: bool,
+        read_as: ReadAs = AS_THE_SOURCE_SAYS,
     ) -> None:
         self._partitions = partitions
         self._separator = separator
         self._counted = counted
         self._ids = {partition: message_ids(life, partition) for partition in partitions}
-        self._read_values = values_reader(info)
-        self._read_keys = keys_reader(info.decode)
+        self._read_values = values_reader(info, read_as.value)
+        self._read_keys = keys_reader(info, read_as.key)
 
     def __call__(self, batch: Batch) -> Encoded:
         wanted, size = self._partitions, len(batch)

@@ -38,6 +38,23 @@ Properties = Annotated[
 Partition = Annotated[int, Meta(ge=0, le=2**31 - 1, description="an integer from 0 to 2^31 - 1")]
 
 
+class SchemasAsked(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Say what values and keys are. schema_type: of all of them, in any case; without, it is that of the
+    topic. schema_version: of the values' schema, which counts more than value_schema. key_schema,
+    value_schema: a SchemaInfo, or its JSON text."""
+
+    schema_type: Annotated[str, Meta(description="a string")] | None = None
+    schema_version: Int64 | None = None
+    key_schema: Raw = field(default_factory=_nothing)
+    value_schema: Raw = field(default_factory=_nothing)
+
+    @property
+    def say_nothing(self) -> bool:
+        """Return whether it says nothing of them."""
+        none = self.schema_type is None and self.schema_version is None
+        return none and is_absent(self.key_schema) and is_absent(self.value_schema)
+
+
 class TopicPath(Struct, frozen=True, forbid_unknown_fields=True):
     """Name a topic."""
 
@@ -173,10 +190,10 @@ class FetchParameters(ConsumerPath, frozen=True, forbid_unknown_fields=True):
     max_bytes: MostBytes | None = None
 
 
-class NewConsumer(Struct, frozen=True, forbid_unknown_fields=True):
+class NewConsumer(SchemasAsked, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A consumer that is wanted. name: by which it is shown. id: of one that is there, to use it again. type:
     of the subscription. start: where a new subscription begins. ackTimeoutMs: after so long what was not
-    acknowledged comes back; 0: never."""
+    acknowledged comes back; 0: never. Of the schemas: what is read by them names none itself."""
 
     name: ConsumerName | None = None
     id: Annotated[str, Meta(max_length=200, description="an id of at most 200 characters")] | None = None
@@ -276,16 +293,10 @@ Messages = Annotated[
 ]
 
 
-class ProduceRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """Messages to be written to a topic. schema_type: of all of them, in any case; without, it is that of
-    the topic. schema_version: of the values' schema, which counts more than value_schema. key_schema,
-    value_schema: a SchemaInfo, or its JSON text."""
+class ProduceRequest(SchemasAsked, frozen=True, forbid_unknown_fields=True):
+    """Messages to be written to a topic."""
 
     messages: Messages
-    schema_type: Annotated[str, Meta(description="a string")] | None = None
-    schema_version: Int64 | None = None
-    key_schema: Raw = field(default_factory=_nothing)
-    value_schema: Raw = field(default_factory=_nothing)
 
 
 class LooseRequest(Struct, frozen=True, forbid_unknown_fields=True):

@@ -115,7 +115,7 @@ async def written(
     topic: WritableTopic = request.admitted
     messages, encoders = await read(request.body, topic, request.rights)
     records = await _outgoing(messages, encoders, topic, request.rights)
-    records, version = await registered(records, encoders, topic, request.rights)
+    records, version = await registered(records, encoders, topic.info, request.rights)
     return topic, version, await topic.writer.produce(records, settings.produce_timeout_ms / 1000)
 
 
@@ -123,7 +123,7 @@ async def _read(
     body: bytes, topic: WritableTopic, rights: ClientRights
 ) -> tuple[Sequence[MessageToSend], Encoders]:
     asked = read_request(body)
-    return asked.messages, await encoders_of(asked, topic, rights)
+    return asked.messages, await encoders_of(asked, topic.info, rights)
 
 
 def read_request(body: bytes) -> ProduceRequest:

@@ -190,9 +190,9 @@ def _head(topic: ReadableTopic, asked: ReadParameters) -> bytes:
     """Begin the object. The schemas stand before the messages."""
     if not asked.include_schema:
         return b'{"messages":['
-    kind, definition = schema_read(topic.info)
-    data = base64.b64encode(definition.encode()).decode()
-    return b'{"schemas":%b,"messages":[' % _encode([SchemaRead(kind, None, data, {})])
+    kind = schema_read(topic.info)
+    data = base64.b64encode(kind.definition.encode()).decode()
+    return b'{"schemas":%b,"messages":[' % _encode([SchemaRead(kind.type, None, data, {})])
 
 
 def _tail(topic: ReadableTopic, reader: EventReader) -> dict[str, object]:

@@ -19,6 +19,7 @@ from kiwi_gw.api import Sharing
 from kiwi_gw.dialect_api.reading import EventRun, GroupReader, GroupTerms, ReadingOver
 from kiwi_gw.dialects.pulsar.dispatcher import Dispatcher, SubscriptionType
 from kiwi_gw.dialects.pulsar.topics import ConsumedTopic
+from kiwi_gw.dialects.pulsar.values import ReadAs
 from kiwi_gw.model import Identity, Positions, StartAt
 
 MOST_CONSUMERS: Final = 1_000
@@ -48,7 +49,8 @@ class Subscription:
     """Implement `kiwi_gw.dialect_api.GroupSink`.
 
     view: what stands for what was changed of its messages before anybody sees them (`GroupReader.view`); who
-    sees others cannot be a consumer. empty_since: when its last consumer went; inf: it has had none.
+    sees others cannot be a consumer. read_as: what its messages are read as. empty_since: when its last
+    consumer went; inf: it has had none.
     """
 
     topic: ConsumedTopic
@@ -56,6 +58,7 @@ class Subscription:
     dispatcher: Dispatcher
     load: SubscriptionLoad
     view: object
+    read_as: ReadAs
     reader: GroupReader = field(init=False)
     infos: dict[str, ConsumerInfo] = field(default_factory=dict)
     members: int = 0

@@ -32,6 +32,19 @@ def group_name(prefix: str, topic: str, subscription: str) -> str:
     return f"{prefix}/subscription/{topic}/{subscription}"
 
 
+def said_of_values(info: SourceInfo) -> SchemaInfo:
+    """Return what a source says of its values, for where nobody else does."""
+    block = info.blocks.get("pulsar")
+    said = block.values if isinstance(block, PulsarSource) else PulsarSchema()
+    return SchemaInfo(said.type, said.definition)
+
+
+def registers(info: SourceInfo, part: Part) -> bool:
+    """Return whether what a source has in Avro begins with the id of its schema in a registry."""
+    decode = info.decode
+    return decode.registry and (decode.key if part == "key" else decode.value) == "avro"
+
+
 @dataclass(frozen=True, slots=True)
 class WritableTopic:
     """A topic that the client may write to. partitions: ascending. life: as `ClientRights.life` has it.
@@ -42,18 +55,6 @@ class WritableTopic:
     life: int
     writer: RecordWriter
     partition: int | None = None
-
-    @property
-    def values(self) -> SchemaInfo:
-        """Return what its values are, where a request does not say so."""
-        block = self.info.blocks.get("pulsar")
-        said = block.values if isinstance(block, PulsarSource) else PulsarSchema()
-        return SchemaInfo(said.type, said.definition)
-
-    def registers(self, part: Part) -> bool:
-        """Return whether what is written in Avro begins with the id of its schema in a registry."""
-        decode = self.info.decode
-        return decode.registry and (decode.key if part == "key" else decode.value) == "avro"
 
 
 @dataclass(frozen=True, slots=True)

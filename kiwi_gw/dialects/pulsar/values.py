@@ -1,21 +1,24 @@
 """What the values and keys of records are read as: the way back of `schemas`.
 
-By the `pulsar.schema` of the source, where that says a type, else by its `decode`. Without either (JSON is
-what `decode` then says) what is no JSON is read as text, as `schema_type: none` has written it.
+By what a client has said (`ReadAs`), else by the `pulsar.schema` of the source, where that says a type, else
+by its `decode`. Without any (JSON is what `decode` then says) what is no JSON is read as text, as
+`schema_type: none` has written it. What names a schema of a registry is read by that, whatever is said.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Self
 
 import msgspec
 from msgspec import Raw
 
-from kiwi_gw.dialects.pulsar.settings import PulsarSchema, PulsarSource
+from kiwi_gw.dialects.pulsar.schemas import SchemaInfo
+from kiwi_gw.dialects.pulsar.topics import registers, said_of_values
 from kiwi_gw.model import Decode, SourceInfo
-from kiwi_gw.query.avro import datum_reader
+from kiwi_gw.query.avro import datum_reader, schema_id
 from kiwi_gw.query.avro_writer import schema_text
 from kiwi_gw.query.decode import decoded_column, objects
 from kiwi_gw.query.values import UNDECODABLE
@@ -47,67 +50,93 @@ _TYPES: Final[Mapping[str, str]] = {
 """What Pulsar calls what `Decode` has."""
 
 
-def schema_read(info: SourceInfo) -> tuple[str, str]:
-    """Return the type of the source's values, in Pulsar's words, and their definition, if they have one for
-    all of them."""
-    said = _said(info)
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What values, or keys, are: their type as Pulsar has it, in capitals, and its definition, if it has
+    one."""
+
+    type: str
+    definition: str = ""
+
+    @classmethod
+    def of(cls, info: SchemaInfo) -> Self:
+        """Return that of a schema, which can be used."""
+        defined = info.schema not in (None, "", {})
+        return cls(info.type.upper(), schema_text(info.schema) if defined else "")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAs:
+    """What clients have said that values and keys are. None: what the source says."""
+
+    value: Kind | None = None
+    key: Kind | None = None
+
+
+AS_THE_SOURCE_SAYS: Final = ReadAs()
+
+
+def schema_read(info: SourceInfo) -> Kind:
+    """Return what the source's values are, with the definition if they have one for all of them."""
+    said = Kind.of(said_of_values(info))
     if said.type == "NONE":
         kind = _TYPES[info.decode.value]
-        return kind, info.decode.avro_schema if kind == "AVRO" else ""
-    if said.definition is None or (said.type == "AVRO" and _by_registry(info.decode)):
-        return said.type, ""
-    return said.type, schema_text(said.definition)
+        return Kind(kind, info.decode.avro_schema if kind == "AVRO" else "")
+    return Kind("AVRO") if said.type == "AVRO" and registers(info, "value") else said
 
 
-def values_reader(info: SourceInfo) -> ReadValues:
-    """Return what reads the values of a source. Where its events have no `value`, that is all that they
-    have."""
-    defined, decode = _said(info), info.decode
-    said = defined.type
-    if said == "JSON" or (said == "NONE" and decode.value == "json"):
-        read: ReadValues = _each(_json if said == "JSON" else _json_or_text)
-    elif said in _FIXED:
-        read = _each(_fixed(_FIXED[said]))
-    elif said == "STRING":
-        read = _each(_text)
-    elif said == "BYTES":
-        read = _as_they_are
-    elif said == "AVRO" and not _by_registry(decode):
-        read = _each(datum_reader(schema_text(defined.definition)))
+def values_reader(info: SourceInfo, asked: Kind | None = None) -> ReadValues:
+    """Return what reads the values of a source. asked: what a client says that they are. Where its events
+    have no `value`, that is all that they have."""
+    said, named = asked or Kind.of(said_of_values(info)), registers(info, "value")
+    says_nothing = said.type == "NONE" and info.decode.value != "json"
+    if asked is None and (says_nothing or (said.type == "AVRO" and named)):
+        read = _decoded(info.decode, "value")
     else:
-        read = _decoded(decode, "value")
+        read = _read_as(said, "value", info.decode if named else None, guarded=asked is not None)
     return lambda columns: read(columns) if "value" in columns else objects(list(columns), columns.values())
 
 
-def keys_reader(decode: Decode) -> ReadValues:
+def keys_reader(info: SourceInfo, asked: Kind | None = None) -> ReadValues:
     """Return what reads the keys of a source: of events that have none, null."""
-    read = _decoded(decode, "key")
+    if asked is None:
+        read = _decoded(info.decode, "key")
+    else:
+        read = _read_as(asked, "key", info.decode if registers(info, "key") else None, guarded=True)
     return lambda columns: read(columns) if "key" in columns else ()
-
-
-def _by_registry(decode: Decode) -> bool:
-    return decode.registry and decode.value == "avro"
-
-
-def _said(info: SourceInfo) -> PulsarSchema:
-    block = info.blocks.get("pulsar")
-    return block.values if isinstance(block, PulsarSource) else PulsarSchema()
 
 
 def _decoded(decode: Decode, root: str) -> ReadValues:
     return lambda columns: decoded_column(decode, root, columns)
 
 
-def _as_they_are(columns: Columns) -> Sequence[Any]:
-    """Leave bytes as they are: msgspec writes them as base64."""
-    return columns["value"]
+def _read_as(kind: Kind, root: str, decode: Decode | None, *, guarded: bool) -> ReadValues:
+    """Return what reads a column as what it is said to be. decode: of what names schemas of a registry.
+    guarded: a client says so."""
+    read = _reader(kind, guarded=guarded)
+
+    def each(columns: Columns) -> Sequence[Any]:
+        return [read(value) if isinstance(value, bytes) else value for value in columns[root]]
+
+    def each_without_schema(columns: Columns) -> Sequence[Any]:
+        named = decoded_column(decode, root, columns) if decode is not None else ()
+        pairs = zip(columns[root], named, strict=True)
+        return [read(b) if isinstance(b, bytes) and schema_id(b) is None else found for b, found in pairs]
+
+    return each if decode is None else each_without_schema
 
 
-def _each(read: Callable[[bytes], Any]) -> ReadValues:
-    def values(columns: Columns) -> Sequence[Any]:
-        return [read(value) if isinstance(value, bytes) else value for value in columns["value"]]
+def _reader(kind: Kind, *, guarded: bool) -> Callable[[bytes], Any]:
+    """Return what reads bytes of a type. Those of BYTES stay, for msgspec writes them as base64."""
+    if kind.type in _FIXED:
+        return _fixed(_FIXED[kind.type])
+    if kind.type == "AVRO":
+        return datum_reader(kind.definition, guarded=guarded)
+    return {"JSON": _json, "STRING": _text, "BYTES": _itself}.get(kind.type, _json_or_text)
 
-    return values
+
+def _itself(value: bytes) -> bytes:
+    return value
 
 
 def _json(value: bytes) -> Any:

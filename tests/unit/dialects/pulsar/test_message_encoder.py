@@ -14,8 +14,9 @@ from kiwi_gw.dialects.pulsar.message_encoder import IN_ARRAY, messages_wire, red
 from kiwi_gw.dialects.pulsar.message_ids import MessageId, read_message_id
 from kiwi_gw.dialects.pulsar.messages import SEQUENCE
 from kiwi_gw.dialects.pulsar.settings import PulsarSource
-from kiwi_gw.dialects.pulsar.values import schema_read
+from kiwi_gw.dialects.pulsar.values import AS_THE_SOURCE_SAYS, Kind, ReadAs, schema_read
 from kiwi_gw.model import Batch, Decode, EventSchema, SourceInfo
+from kiwi_gw.query.avro import RegisteredSchema
 
 LIFE = 42
 NOTHING = EventSchema(())
@@ -32,10 +33,16 @@ def batch(values: Sequence[Any], partitions: Sequence[int] = (), **columns: Sequ
 
 
 def written(
-    info: SourceInfo, events: Batch, partitions: Collection[int] = (0,), *, counted: bool = False
+    info: SourceInfo,
+    events: Batch,
+    partitions: Collection[int] = (0,),
+    *,
+    counted: bool = False,
+    read_as: ReadAs = AS_THE_SOURCE_SAYS,
 ) -> tuple[list[Any], int]:
     """Return the messages, None where an event yields none, and how many are not whole."""
-    encoded = messages_wire(info, LIFE, partitions, IN_ARRAY, counted=counted).encode(events)
+    wire = messages_wire(info, LIFE, partitions, IN_ARRAY, counted=counted, read_as=read_as)
+    encoded = wire.encode(events)
     found, first = list[Any](), 0
     for end in encoded.ends:
         fragment = encoded.buffer[first:end]
@@ -154,6 +161,26 @@ def test_a_value_that_is_no_bytes_and_has_no_json_is_null() -> None:
     assert (one["value"], two["value"], bad) == ({"a": 1}, None, 1)
 
 
+def test_what_names_a_schema_of_a_registry_is_read_by_that_whatever_is_said() -> None:
+    schema = RegisteredSchema(7, '"string"')
+    decode = Decode("avro", "avro", registry=True)
+    columns: dict[str, Sequence[Any]] = {
+        "value": [b"\0\0\0\0\7\2a", b"plain", b"\0\0\0\0\x09\2a", None],
+        "key": [b"\2b", b"", None, None],
+    }
+    columns |= {"value schema": [schema, None, None, None], "key schema": [None] * 4}
+    events = Batch({}, [0] * 4, range(4), columns, 0)
+    said = ReadAs(Kind("STRING"), Kind("AVRO", '"string"'))
+    found, bad = written(source(decode=decode), events, read_as=said)
+    assert [(each["value"], each["key"]) for each in found] == [
+        ("a", "b"),
+        ("plain", None),
+        (None, None),  # its schema is not known
+        (None, None),
+    ]
+    assert (bad, found[1]["keyPayload"], "payload" in found[3]) == (2, "", False)
+
+
 def test_events_without_a_value_are_their_columns() -> None:
     events = Batch({}, [0, 0], range(2), {"count": [1, 2], "name": ["a", "b"]}, 0)
     found, _ = written(source(), events)
@@ -165,7 +192,7 @@ def test_events_without_a_value_are_their_columns() -> None:
     [("INT8", "json", "INT8"), ("NONE", "long", "INT64"), ("", "avro", "AVRO"), ("", "json", "JSON")],
 )
 def test_the_type_that_is_said(schema: str, decode: Any, expected: str) -> None:
-    assert schema_read(source(schema, Decode(decode))) == (expected, "")
+    assert schema_read(source(schema, Decode(decode))) == Kind(expected)
 
 
 def test_a_message_that_is_delivered_again_counts_it() -> None:
