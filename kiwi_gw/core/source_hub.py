@@ -49,13 +49,16 @@ from kiwi_gw.model import (
     UntilOffset,
 )
 
+_nothing: Callable[[], None] = lambda: None  # noqa: E731
+
 
 class SourceHub:
     """See the top of this file.
 
     clock: monotonic seconds. joined: called when there is one subscription more; freed: when one may hold the
-    source no longer; deserted: when the last one is over, while it is being closed. held_by: who holds it by
-    `block` just now, in words. traced: the source, while it runs and after it, if it is.
+    source no longer; deserted: when the last one is over, while it is being closed; turned: when its state is
+    another, or what degrades it. held_by: who holds it by `block` just now, in words. traced: the source,
+    while it runs and after it, if it is.
     """
 
     def __init__(
@@ -82,18 +85,13 @@ class SourceHub:
             self.last_values = LastValues(
                 limits.last_values_keys, limits.last_values_bytes, budget, self.evicted, clock
             )
-        self.joined: Callable[[], None] = lambda: None
-        self.freed: Callable[[], None] = lambda: None
-        self.deserted: Callable[[], None] = lambda: None
+        self.joined = self.freed = self.deserted = self.turned = _nothing
         self.traced: HasLineage | None = None
         self.held_by: list[str] = []
         self.subscribers = 0  # that are not closed
         self.bounded: dict[Subscription, None] = {}  # open ones that end somewhere
         self.events_in = 0  # that the source has given
-        self.lag_notices = 0
-        self.events_sent = 0
-        self.events_replayed = 0
-        self.replaying = 0
+        self.lag_notices = self.events_sent = self.events_replayed = self.replaying = 0
         self.policies = policies(limits, replayable=info.replayable)
         self.memo = memo
         chosen = ChosenKeys(limits.max_wire_keys, limits.wire_keys_identity, limits.wire_keys_connection)
@@ -260,6 +258,7 @@ class SourceHub:
         if message == self.degradation:
             return
         self.degradation = message
+        self.turned()
         for subscription in [*self._openings.starts, *self.groups.live, *self._not_live]:
             subscription.tell(SourceDegraded(subscription.handle, self.info, message))
         self.effects.hand_out()
@@ -271,6 +270,7 @@ class SourceHub:
         if self.state is HubState.STARTING:
             self.window.reset(positions)
             self.state = HubState.RUNNING
+            self.turned()
             self._openings.source_started()
         self.begin_some()
 
@@ -386,6 +386,7 @@ class SourceHub:
         deadline: float | None,
     ) -> None:
         self.state, self.end_reason, self.end_message = state, reason, message
+        self.turned()
         for subscription in list(self._openings.starts):
             end(subscription, reason, message, item)
         for subscription in self.groups.live:

@@ -78,6 +78,13 @@ class ClientRights(Protocol):
         """Return the partitions of a source, and where the next event of each will be. None: they are not
         known now."""
 
+    def trouble(self, source_id: str) -> str:
+        """Say what keeps a source from its origin just now, for people. Empty: nothing that is known."""
+
+    async def wait_started(self, source_id: str, within: float) -> None:
+        """Wait until a source that is about to start has started, for so many seconds at most, and no longer
+        than nothing is known that keeps it from that, and the client stays."""
+
     def life(self, source_id: str) -> int:
         """Return 48 bits that say what a source reads: others when that was made anew, under the same name.
         Where that is not known, they are of this process."""
@@ -249,7 +256,8 @@ class HttpRoute(Generic[P, B, A]):
     method: str
     path: str
     answer: Callable[
-        [HttpRequest[P, B]], A | HttpResponse | HttpStream | Coroutine[Any, Any, A | HttpResponse]
+        [HttpRequest[P, B]],
+        A | HttpResponse | HttpStream | Coroutine[Any, Any, A | HttpResponse | HttpStream],
     ]
     parameters: type[P]
     body: type[B]

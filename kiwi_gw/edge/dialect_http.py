@@ -56,8 +56,8 @@ def dialect_handler(
         check_origin(asked.head, origins, ends.remote, secure=ends.secure)
         with gateway.request_load.body() as came:
             identity, body = await _caller(gateway, admission, asked, route, came)
-            kept = identity if identity.issued_token is None else replace(identity, issued_token=None)
-            rights = RequestRights(gateway, kept, (name, ends.remote))
+            who = identity if identity.issued_token is None else replace(identity, issued_token=None)
+            rights = RequestRights(gateway, who, (name, ends.remote), asked.watched)
             parameters = read_parameters(route.parameters, asked.parameters, asked.head.query)
             admitted = None if route.admit is None else route.admit(parameters, rights)
             if isinstance(admitted, HttpResponse):
@@ -71,11 +71,11 @@ def dialect_handler(
             found = route.answer(
                 HttpRequest(asked.credential, parameters, identity, route.read_body(body), rights, admitted)
             )
-            who = who_pays(identity, client_at(ends.client), id(ends))
+            payer = who_pays(identity, client_at(ends.client), id(ends))
             if inspect.iscoroutine(found):
-                found = await _awaited(gateway.request_load, who, found)
+                found = await _awaited(gateway.request_load, payer, found)
         if isinstance(found, HttpStream):
-            return replace(found, pieces=_counted(gateway.request_load, who, found.pieces))
+            return replace(found, pieces=_counted(gateway.request_load, payer, found.pieces))
         return found if isinstance(found, HttpResponse) else json_response(found, ())
 
     async def answer_pages(asked: PlainRequest) -> HttpResponse | HttpStream:

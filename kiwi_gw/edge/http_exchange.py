@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from http.client import responses
 
@@ -126,7 +126,7 @@ class HttpExchange:
         """Answer with what the handler returns or raises. parameters: of the path. Raises ClientGone."""
         try:
             self._check_length()
-            asked = PlainRequest(self._head, parameters, self._ends, self._read_whole_body)
+            asked = PlainRequest(self._head, parameters, self._ends, self._read_whole_body, self._watched)
             answer = await handler(asked)
             if isinstance(answer, HttpStream):
                 await self._respond_in_pieces(answer)
@@ -183,17 +183,12 @@ class HttpExchange:
         """Answer with each piece when the one before was taken. Raises what the pieces raise before there is
         an answer; behind that, what they raise ends the connection."""
         failed: Exception | None = None
-        async with trio.open_nursery() as nursery:
-            if self._body_over and not self._h11.trailing_data[0]:
-                nursery.start_soon(self._watch, nursery.cancel_scope)
+        async with self._watched():
             try:
                 async with aclosing(answer.pieces) as pieces:
                     await self._send_pieces(answer, pieces)
             except Exception as error:  # noqa: BLE001  a nursery would put it into a group
                 failed = error
-            nursery.cancel_scope.cancel()
-        if self._gone:
-            raise ClientGone("the client left") from failed
         if isinstance(failed, NotStreamed):
             await self._respond(failed.response)
         elif failed is not None:
@@ -212,8 +207,19 @@ class HttpExchange:
                 out = b""
         await self._write(out + self._h11.send(h11.EndOfMessage()), within)
 
+    @asynccontextmanager
+    async def _watched(self) -> AsyncIterator[None]:
+        """Give the block up if the client leaves. The block itself raises nothing. Raises ClientGone."""
+        async with trio.open_nursery() as nursery:
+            if self._body_over and not self._h11.trailing_data[0]:
+                nursery.start_soon(self._watch, nursery.cancel_scope)
+            yield
+            nursery.cancel_scope.cancel()
+        if self._gone:
+            raise ClientGone("the client left")
+
     async def _watch(self, scope: trio.CancelScope) -> None:
-        """Give the answer up if the client leaves. One that sends more is watched no longer."""
+        """Give what is done up if the client leaves. One that sends more is watched no longer."""
         try:
             data = bytes(await self._stream.receive_some(_READ))
         except (trio.BrokenResourceError, trio.ClosedResourceError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 
 import msgspec
@@ -36,12 +37,14 @@ class ConnectionEnds:
 @dataclass(frozen=True, slots=True)
 class PlainRequest:
     """parameters: of the path. read_body: returns the whole body; raises HttpError 413 if it has more bytes
-    than that, and what is wrong with it otherwise. It tells how many bytes came, each time that some do."""
+    than that, and what is wrong with it otherwise. It tells how many bytes came, each time that some do.
+    watched: a block that is given up when the client leaves, if the body was read and nothing more came."""
 
     head: RequestHead
     parameters: Mapping[str, str]
     ends: ConnectionEnds
     read_body: Callable[[int, Callable[[int], None]], Awaitable[bytes]]
+    watched: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
 
     @property
     def credential(self) -> HeadCredential:

@@ -148,11 +148,11 @@ class Gateway:
                 self._services.stop()
 
     async def drain(self, reason: str, within: float) -> None:
-        """Say goodbye to every client and wait for those that answer, for `within` seconds at most.
-
-        Clients learn when to come back, spread over a second per 1,000 of them.
-        """
+        """Say goodbye to every client and wait for those that answer, for `within` seconds at most. They
+        learn when to come back, spread over a second per 1,000 of them."""
         self.draining = True
+        for runner in self._runners.values():
+            runner.tell()
         connections = list(self.connections)
         step = max(1.0, 1_000 / max(1, len(connections)))
         for index, connection in enumerate(connections):
@@ -234,6 +234,9 @@ class Gateway:
         """Whether memory is so short that no new client is let in."""
         return self.memory_watch.level is Overload.REFUSING
 
+    def runner(self, source_id: str) -> SourceRunner | None:
+        return self._runners.get(source_id)
+
     def hub(self, source_id: str) -> SourceHub | None:
         return runner.hub if (runner := self._runners.get(source_id)) is not None else None
 
@@ -266,11 +269,7 @@ class Gateway:
         return self.loaded.settings.server.publish_timeout_ms / 1000
 
     def produce_queue(self, source_id: str) -> ProduceQueue:
-        runner = self._runners[source_id]
-        if runner.produce_queue is None:
-            meter = self.meters.source(source_id) if self.measured else None
-            runner.produce_queue = ProduceQueue(lambda: runner.source, self.spawn, meter)
-        return runner.produce_queue
+        return self._runners[source_id].produce_queue(self.spawn)
 
     def commit_later(self, command: Commit, within: float, done: Callable[[Refusal | None], None]) -> None:
         async def keep() -> None:

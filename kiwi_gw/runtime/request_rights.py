@@ -6,7 +6,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol, cast
@@ -24,6 +24,7 @@ from kiwi_gw.api import (
 )
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.core.hub_limits import HubState
+from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.dialect_api.http import RequestLimit
 from kiwi_gw.dialect_api.reading import AtEvents, GroupSink, GroupTerms, WireOf
 from kiwi_gw.model import (
@@ -46,6 +47,7 @@ from kiwi_gw.runtime.group_reader import GroupContext, SourceGroupReader
 from kiwi_gw.runtime.produce_queue import ProduceQueue, ProduceTicket
 from kiwi_gw.runtime.request_reader import RequestReader
 from kiwi_gw.runtime.source_rights import refusal_of
+from kiwi_gw.runtime.source_runner import SourceRunner
 
 MOST_BYTES: Final = 64 << 20
 """Of records that plain requests have on their way, in one process; and the same for their bodies."""
@@ -125,6 +127,10 @@ class Context(GroupContext, Protocol):
     @property
     def command_scheduler(self) -> CommandScheduler: ...
 
+    draining: bool
+
+    def runner(self, source_id: str) -> SourceRunner | None: ...
+
 
 @contextmanager
 def _in_time(refused: Callable[[str, str], Exception] = _COMMIT_REFUSED) -> Iterator[None]:
@@ -140,9 +146,17 @@ def _in_time(refused: Callable[[str, str], Exception] = _COMMIT_REFUSED) -> Iter
 class RequestRights:
     """Implement `kiwi_gw.dialect_api.ClientRights`, for one request."""
 
-    def __init__(self, context: Context, identity: Identity, place: tuple[str, str] = ("", "")) -> None:
-        """Begin a turn. place: the protocol, and where its client is."""
+    def __init__(
+        self,
+        context: Context,
+        identity: Identity,
+        place: tuple[str, str] = ("", ""),
+        watched: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+    ) -> None:
+        """Begin a turn. place: the protocol, and where its client is. watched: what is waited for in such a
+        block is given up when the client leaves."""
         self._context, self._identity, self._place = context, identity, place
+        self._watched = watched
         self._allowance = context.command_scheduler.allowance()
         self._turn_began = time.monotonic()
 
@@ -159,6 +173,20 @@ class RequestRights:
     def partitions(self, source_id: str) -> Positions | None:
         hub = self._context.hub(source_id)
         return None if hub is None or hub.state is HubState.STARTING else hub.positions
+
+    def trouble(self, source_id: str) -> str:
+        hub = self._context.hub(source_id)
+        return "" if hub is None else hub.degradation
+
+    async def wait_started(self, source_id: str, within: float) -> None:
+        with trio.move_on_after(within):
+            async with self._watched():
+                while (runner := self._context.runner(source_id)) is not None and self._starts(runner.hub):
+                    await runner.turned.wait()
+        self.resume()
+
+    def _starts(self, hub: SourceHub) -> bool:
+        return hub.state is HubState.STARTING and not hub.degradation and not self._context.draining
 
     def life(self, source_id: str) -> int:
         hub = self._context.hub(source_id)

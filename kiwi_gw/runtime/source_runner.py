@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Final
@@ -160,8 +160,8 @@ class SourceRunner:
 
     restarts: how often it failed and was run again. last_error: why, the last time. refused: what the
     last reload would have made of it and why that cannot work, empty if nothing. done: set when the
-    source is over and has cleaned up. source: as it runs now, None while it does not. produce_queue: None
-    until somebody writes to it.
+    source is over and has cleaned up. source: as it runs now, None while it does not. turned: set, and
+    replaced, when the state of the hub is another, or what degrades it.
     """
 
     def __init__(
@@ -184,19 +184,32 @@ class SourceRunner:
         self._changed = changed
         self._meter = meter
         self.source: Source | None = None
-        self.produce_queue: ProduceQueue | None = None
+        self._produce_queue: ProduceQueue | None = None
         self._quiet = quiet
         self._stalled_since: float | None = None
         self._events_seen = 0
         self._scope = trio.CancelScope()
         self._subscribed = trio.Event()
         hub.joined = self._subscriber_added
+        self.turned = trio.Event()
+        hub.turned = self.tell
         self.done = trio.Event()
 
     def _subscriber_added(self) -> None:
         """Wake a source that waits for its first subscription."""
         self._subscribed.set()
         self._subscribed = trio.Event()
+
+    def tell(self) -> None:
+        """Have those look again who wait for it to start."""
+        self.turned.set()
+        self.turned = trio.Event()
+
+    def produce_queue(self, spawn: Callable[[Callable[[], Awaitable[None]]], None]) -> ProduceQueue:
+        """Return what writes to it. spawn: runs a task as long as the gateway runs."""
+        if self._produce_queue is None:
+            self._produce_queue = ProduceQueue(lambda: self.source, spawn, self._meter)
+        return self._produce_queue
 
     def statistics(self) -> SourceStatistics | None:
         """Return what the source knows of its origin; None while it does not run, or if it knows nothing."""

@@ -41,9 +41,9 @@ class KafkaSource:
     """Publish events from the end of the topic on, or from given positions.
 
     While the cluster is away `run` goes on waiting: its subscriptions stay. A topic that does not exist
-    is waited for. What was deleted before it was read is announced as a gap. While `run` is running it
-    can be read again (`History`), written to (`Producer`), keeps how far groups have come (`Committer`), and
-    has the schemas of what is written registered (`SchemaRegistrar`).
+    is waited for, and that is said. What was deleted before it was read is announced as a gap. While `run`
+    is running it can be read again (`History`), written to (`Producer`), keeps how far groups have come
+    (`Committer`), and has the schemas of what is written registered (`SchemaRegistrar`).
     Where its bytes name schemas of a registry, a batch is handed over when these are known (`registry`).
     """
 
@@ -94,10 +94,11 @@ class KafkaSource:
 
     async def _begin(self, start: Positions | None) -> tuple[TopicDescription, dict[int, int]]:
         """Find the topic, where to begin in it, and of which history that is."""
+        say = partial(self._troubles.say, self._topic)
         if start is None:
-            info, positions = await self._kafka.lookup.ends(self._topic)
+            info, positions = await self._kafka.lookup.ends(self._topic, say)
         else:
-            info = await self._kafka.lookup.find(self._topic)
+            info = await self._kafka.lookup.find(self._topic, say)
             positions = await self._continue(info, start)
         self.lineage = self._kafka.lineage(info)
         try:

@@ -12,7 +12,7 @@ import os
 import struct
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -201,6 +201,24 @@ async def console(bootstrap: str, topic: str, count: int, jars: Sequence[Path]) 
             )
         )
     return found
+
+
+async def test_who_comes_before_the_topic_is_read_waits_for_it(
+    broker: Broker, topics: Topics, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """And not where it is known that there is no topic."""
+    name, missing = await topics.create(new_topic(), 2), new_topic()
+    settings = config(broker, name)
+    settings["sources"].append({**settings["sources"][0], "id": missing, "topic": missing})
+    body = {"messages": [{"value": "a"}]}
+    async with gateway(tmp_path, settings) as running:
+        with closing(Client(running.address, name)) as client:
+            assert (await client.post(body))[0] == 200
+        await running.logged("waiting for kafka topic", topic=missing)
+        with closing(Client(running.address, missing)) as client, trio.fail_after(5):
+            status, answer = await client.post(body)
+        assert (status, answer["error_code"]) == (503, 50301)
+        assert answer["message"].endswith("nothing was written: the Kafka topic does not exist")
 
 
 async def test_where_messages_go(broker: Broker, topics: Topics, new_topic: NewTopic, tmp_path: Path) -> None:

@@ -45,7 +45,9 @@ class BrokerProducing:
 
     settings: PulsarSettings
 
-    def admit(self, path: TopicPath | PartitionPath, rights: ClientRights) -> WritableTopic | HttpResponse:
+    def admit(
+        self, path: TopicPath | PartitionPath, rights: ClientRights
+    ) -> WritableTopic | HttpResponse | None:
         """Find the topic, if the client may write there."""
         found = admit(self.settings, path, rights)
         return found.broker_response if isinstance(found, PulsarError) else found

@@ -79,29 +79,31 @@ class Consuming:
         """Make a consumer of a subscription, and the subscription with it if there is none."""
         try:
             actions = (Action.SUBSCRIBE, Action.REPLAY, Action.COMMIT)
-            topic = consumed_topic(request.parameters, request.rights, self.settings, actions)
+            topic = await consumed_topic(request.parameters, request.rights, self.settings, actions)
             if self.ids is None:
                 return _NO_PORT.response
             return await self._create(request, topic, _wanted(request.body), self.ids)
         except PulsarError as error:
             return error.response
 
-    def fetch(self, request: HttpRequest[FetchParameters, bytes]) -> HttpResponse | HttpStream:
+    async def fetch(self, request: HttpRequest[FetchParameters, bytes]) -> HttpResponse | HttpStream:
         """Give a consumer messages, which are its own until they are acknowledged or come back."""
         if request.head.method == "HEAD":
             return _NOT_UNSEEN.response
         try:
             actions = (Action.SUBSCRIBE, Action.REPLAY)
-            topic = consumed_topic(request.parameters, request.rights, self.settings, actions)
+            topic = await consumed_topic(request.parameters, request.rights, self.settings, actions)
             subscription = self._own(request, topic)
         except PulsarError as error:
             return error.response
         return HttpStream(_messages(request.parameters, subscription), JSON)
 
-    def remove(self, request: HttpRequest[ConsumerPath, bytes]) -> HttpResponse:
+    async def remove(self, request: HttpRequest[ConsumerPath, bytes]) -> HttpResponse:
         """Remove a consumer; what it has not acknowledged comes back at once."""
         try:
-            topic = consumed_topic(request.parameters, request.rights, self.settings, (Action.SUBSCRIBE,))
+            topic = await consumed_topic(
+                request.parameters, request.rights, self.settings, (Action.SUBSCRIBE,)
+            )
             self._own(request, topic).remove(request.parameters.consumer)
         except PulsarError as error:
             return error.response

@@ -69,7 +69,7 @@ class Cursors:
     async def forget(self, request: HttpRequest[ForgetParameters, bytes]) -> HttpResponse:
         """Forget a subscription; one with consumers only by force."""
         try:
-            topic = consumed_topic(request.parameters, request.rights, self.settings, (Action.COMMIT,))
+            topic = await consumed_topic(request.parameters, request.rights, self.settings, (Action.COMMIT,))
             await self._forget(request, topic)
         except PulsarError as error:
             return error.response
@@ -96,7 +96,7 @@ class Cursors:
         self, request: Request, actions: Sequence[Action], do: Callable[[Request, ConsumedTopic], Any]
     ) -> CursorAnswer | HttpResponse:
         try:
-            topic = consumed_topic(request.parameters, request.rights, self.settings, actions)
+            topic = await consumed_topic(request.parameters, request.rights, self.settings, actions)
             answer: CursorAnswer = await do(request, topic)
         except PulsarError as error:
             return error.response

@@ -37,7 +37,7 @@ from kiwi_gw.dialects.pulsar.messages import (
 )
 from kiwi_gw.dialects.pulsar.schemas import Encode, encode_string
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings
-from kiwi_gw.dialects.pulsar.topics import WritableTopic, writable_topic
+from kiwi_gw.dialects.pulsar.topics import NotStarted, WritableTopic, when_started, writable_topic
 from kiwi_gw.model import Outgoing, Published, Unpublished
 
 MOST_RECORD_BYTES: Final = 1_000_000
@@ -65,7 +65,9 @@ class Producing:
 
     settings: PulsarSettings
 
-    def admit(self, path: TopicPath | PartitionPath, rights: ClientRights) -> WritableTopic | HttpResponse:
+    def admit(
+        self, path: TopicPath | PartitionPath, rights: ClientRights
+    ) -> WritableTopic | HttpResponse | None:
         """Find the topic, if the client may write there."""
         found = admit(self.settings, path, rights)
         return found.response if isinstance(found, PulsarError) else found
@@ -99,10 +101,13 @@ class Producing:
 
 def admit(
     settings: PulsarSettings, path: TopicPath | PartitionPath, rights: ClientRights
-) -> WritableTopic | PulsarError:
-    """Find out whether the client may write there, before anything is read of what it brings."""
+) -> WritableTopic | PulsarError | None:
+    """Find out whether the client may write there, before anything is read of what it brings. None: it may,
+    when the source has started; `written` waits for that."""
     try:
         return writable_topic(path, rights, settings)
+    except NotStarted:
+        return None
     except PulsarError as error:
         return error
 
@@ -112,11 +117,16 @@ async def written(
 ) -> tuple[WritableTopic, int | None, Sequence[Result]]:
     """Write what a request brings. Returns where, the version of the values' schema, and what became of its
     messages. Raises PulsarError if anything of it cannot be used: nothing is written then."""
-    topic: WritableTopic = request.admitted
-    messages, encoders = await read(request.body, topic, request.rights)
-    records = await _outgoing(messages, encoders, topic, request.rights)
-    records, version = await registered(records, encoders, topic.info, request.rights)
-    return topic, version, await topic.writer.produce(records, settings.produce_timeout_ms / 1000)
+    path, rights = request.parameters, request.rights
+    within = settings.produce_timeout_ms / 1000
+    until = time.monotonic() + within
+    topic: WritableTopic = request.admitted or await when_started(
+        lambda: writable_topic(path, rights, settings), rights, within
+    )
+    messages, encoders = await read(request.body, topic, rights)
+    records = await _outgoing(messages, encoders, topic, rights)
+    records, version = await registered(records, encoders, topic.info, rights)
+    return topic, version, await topic.writer.produce(records, max(0.0, until - time.monotonic()))
 
 
 async def _read(

@@ -61,11 +61,11 @@ class Reading:
 
     settings: PulsarSettings
 
-    def messages(self, request: HttpRequest[ReadParameters, bytes]) -> HttpResponse | HttpStream:
+    async def messages(self, request: HttpRequest[ReadParameters, bytes]) -> HttpResponse | HttpStream:
         """Read messages of one partition, in order. With `Accept: application/x-ndjson` each is a line of its
         own, as it comes."""
         try:
-            topic = readable_topic(request.parameters, request.rights, self.settings)
+            topic = await readable_topic(request.parameters, request.rights, self.settings)
             start = _start(request.parameters, topic)
         except PulsarError as error:
             return error.response

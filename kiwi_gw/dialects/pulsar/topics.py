@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final, TypeVar
 
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.dialect_api.http import ClientRights, RecordWriter
@@ -14,9 +15,33 @@ from kiwi_gw.dialects.pulsar.schemas import SchemaInfo
 from kiwi_gw.dialects.pulsar.settings import PulsarSchema, PulsarSettings, PulsarSource
 from kiwi_gw.model import Action, Part, Positions, SourceInfo
 
-_NO_TOPIC = "there is no such topic"
+START_SECONDS: Final = 5.0
+"""How long a request waits for the source of its topic to start."""
+
+_NO_TOPIC: Final = "there is no such topic"
+_ABSENT: Final = "the topic is not there, or not yet"
+
+T = TypeVar("T")
 
 AnyPath = TopicPath | PartitionPath | SubscriptionPath
+
+
+class NotStarted(PulsarError):  # noqa: N818  (it states what the topic is)
+    """A topic whose source is about to start."""
+
+    def __init__(self, source_id: str, message: str) -> None:
+        super().__init__(PulsarCode.UNAVAILABLE, message)
+        self.source_id = source_id
+
+
+async def when_started(find: Callable[[], T], rights: ClientRights, within: float) -> T:
+    """Find a topic, as soon as its source has started; where it is known what keeps it from that, at once.
+    Raises PulsarError, as `find`, also where that has taken so many seconds."""
+    try:
+        return find()
+    except NotStarted as error:
+        await rights.wait_started(error.source_id, within)
+    return find()
 
 
 def topic_name(source_id: str, blocks: Mapping[str, object], settings: PulsarSettings) -> str:
@@ -90,10 +115,16 @@ class ConsumedTopic:
         return str(MessageId(self.life, offset, partition))
 
 
-def consumed_topic(
+async def consumed_topic(
     path: SubscriptionPath, rights: ClientRights, settings: PulsarSettings, actions: Sequence[Action]
 ) -> ConsumedTopic:
-    """Find a topic to do these with. Raises PulsarError as `writable_topic`."""
+    """Find a topic to do these with, as `when_started`."""
+    return await when_started(lambda: _consumed_topic(path, rights, settings, actions), rights, START_SECONDS)
+
+
+def _consumed_topic(
+    path: SubscriptionPath, rights: ClientRights, settings: PulsarSettings, actions: Sequence[Action]
+) -> ConsumedTopic:
     info = _find(path, rights, settings)
     for action in actions:
         refusal = rights.refusal(action, info)
@@ -107,15 +138,19 @@ def consumed_topic(
     if not info.keeps_commits:
         words = "this topic keeps no cursors: its source has no committed offsets"
         raise PulsarError(PulsarCode.METHOD, words, allow="OPTIONS")
-    partitions = rights.partitions(info.id)
-    if not partitions:
-        raise PulsarError(PulsarCode.UNAVAILABLE, "the topic is not there, or not yet")
+    partitions = _partitions(path, rights, info)
     name = topic_name(info.id, info.blocks, settings)
     return ConsumedTopic(info, name, partitions, rights.life(info.id), settings.group_prefix)
 
 
-def readable_topic(path: PartitionPath, rights: ClientRights, settings: PulsarSettings) -> ReadableTopic:
-    """Find a partition to read, now; in the past is another right. Raises PulsarError as `writable_topic`."""
+async def readable_topic(
+    path: PartitionPath, rights: ClientRights, settings: PulsarSettings
+) -> ReadableTopic:
+    """Find a partition to read, now, as `when_started`; in the past is another right."""
+    return await when_started(lambda: _readable_topic(path, rights, settings), rights, START_SECONDS)
+
+
+def _readable_topic(path: PartitionPath, rights: ClientRights, settings: PulsarSettings) -> ReadableTopic:
     info = _find(path, rights, settings)
     refusal = rights.refusal(Action.SUBSCRIBE, info)
     if refusal is not None and refusal.code == RefusalCode.INTERNAL_ERROR:
@@ -125,15 +160,15 @@ def readable_topic(path: PartitionPath, rights: ClientRights, settings: PulsarSe
     if refusal is not None:
         raise PulsarError(PulsarCode.FORBIDDEN, refusal.message)
     partition = int(path.partition)
-    _partitions(path, rights, info, "the topic is not there, or not yet")
+    _partitions(path, rights, info)
     return ReadableTopic(info, partition, rights.life(info.id))
 
 
 def writable_topic(
     path: TopicPath | PartitionPath, rights: ClientRights, settings: PulsarSettings
 ) -> WritableTopic:
-    """Find a topic to write to. Raises PulsarError; who may neither read nor write does not learn what
-    exists."""
+    """Find a topic to write to. Raises PulsarError, NotStarted; who may neither read nor write does not learn
+    what exists."""
     info = _find(path, rights, settings)
     refusal = rights.refusal(Action.PUBLISH, info)
     if refusal is not None and refusal.code == RefusalCode.INTERNAL_ERROR:
@@ -145,7 +180,7 @@ def writable_topic(
         raise PulsarError(PulsarCode.METHOD, words, allow="OPTIONS")
     if refusal is not None:
         raise PulsarError(PulsarCode.FORBIDDEN, refusal.message)
-    partitions = _partitions(path, rights, info, "the topic is not there, or not yet; nothing was written")
+    partitions = _partitions(path, rights, info, f"{_ABSENT}; nothing was written")
     partition = int(path.partition) if isinstance(path, PartitionPath) else None
     return WritableTopic(
         info, tuple(sorted(partitions)), rights.life(info.id), rights.writer(info.id), partition
@@ -165,12 +200,14 @@ def _find(path: AnyPath, rights: ClientRights, settings: PulsarSettings) -> Sour
     raise PulsarError(PulsarCode.TOPIC, _NO_TOPIC)
 
 
-def _partitions(
-    path: TopicPath | PartitionPath, rights: ClientRights, info: SourceInfo, absent: str
-) -> Collection[int]:
-    """Return the partitions of a topic, of which the path may name one. Raises PulsarError."""
+def _partitions(path: AnyPath, rights: ClientRights, info: SourceInfo, absent: str = _ABSENT) -> Positions:
+    """Return the partitions of a topic, of which the path may name one. Raises PulsarError, NotStarted."""
     partitions = rights.partitions(info.id)
     if not partitions:
+        if trouble := rights.trouble(info.id):
+            raise PulsarError(PulsarCode.UNAVAILABLE, f"{absent}: {trouble}")
+        if partitions is None:
+            raise NotStarted(info.id, absent)
         raise PulsarError(PulsarCode.UNAVAILABLE, absent)
     if isinstance(path, PartitionPath) and int(path.partition) not in partitions:
         raise PulsarError(PulsarCode.PARTITION, f"there is no partition {int(path.partition)}")

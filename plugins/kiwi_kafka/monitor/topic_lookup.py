@@ -25,6 +25,15 @@ log = structlog.get_logger("kiwi_kafka")
 _LEADER_S = 0.1
 """Until brokers agree who leads a partition."""
 
+MISSING, DENIED = "the Kafka topic does not exist", "the gateway may not see the Kafka topic"
+
+Say = Callable[[str], None]
+
+
+def _nothing(message: str) -> None:
+    """Tell nobody."""
+
+
 _Ask = Callable[[AdminClient, TopicDescription], Awaitable[OffsetsResult]]
 
 
@@ -39,8 +48,9 @@ class TopicLookup:
             set()
         )  # topics for which it was logged that leaders never say where epochs end
 
-    async def find(self, topic: str) -> TopicDescription:
-        """Return the topic, as soon as it exists. Waits for ever and creates nothing."""
+    async def find(self, topic: str, say: Say = _nothing) -> TopicDescription:
+        """Return the topic, as soon as it exists. Waits for ever and creates nothing. say: called with what
+        keeps it waiting, and with an empty text when nothing does any more."""
         backoff = Backoff(0.5, 5.0)
         logged = False
         while True:
@@ -48,12 +58,14 @@ class TopicLookup:
             if isinstance(info, TopicDescription):
                 if logged:
                     log.info("kafka topic found", topic=topic)
+                    say("")
                 return info
             if not logged:
                 log.warning(
                     "no permission for kafka topic, waiting" if info.denied else "waiting for kafka topic",
                     topic=topic,
                 )
+                say(DENIED if info.denied else MISSING)
                 logged = True
             await trio.sleep(backoff.next())
 
@@ -63,15 +75,15 @@ class TopicLookup:
 
         return await self.cluster_monitor.ask(asked)
 
-    async def ends(self, topic: str) -> tuple[TopicDescription, dict[int, int]]:
+    async def ends(self, topic: str, say: Say = _nothing) -> tuple[TopicDescription, dict[int, int]]:
         """Return the topic and the end of all its partitions: what a reader of committed records may read up
         to.
 
-        Waits until every partition has a leader that answers.
+        Waits until it is there (`find`), and every partition has a leader that answers.
         """
         backoff = Backoff(0.1, 2.0)
         while True:
-            info = await self.find(topic)
+            info = await self.find(topic, say)
             ends = await self.known_ends(info, stable=True)
             if len(ends) == len(info.leaders):
                 return info, ends

@@ -68,9 +68,11 @@ async def test_a_missing_topic_is_waited_for(autojump_clock: MockClock, cluster:
             await trio.sleep(600)
         assert run.out.ready_at is None
         assert [entry["event"] for entry in logs] == ["waiting for kafka topic"]
+        assert run.out.troubles == ["the Kafka topic does not exist"]
         cluster.create("later", 1)
         await trio.sleep(6)
         assert run.out.ready_at == {0: 0}
+        assert run.out.troubles == ["the Kafka topic does not exist", ""]
         nursery.cancel_scope.cancel()
 
 

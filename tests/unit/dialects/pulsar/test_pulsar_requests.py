@@ -65,6 +65,12 @@ class Rights:
     def partitions(self, source_id: str) -> Positions | None:
         return {0: 0, 1: 0, 2: 0}
 
+    def trouble(self, source_id: str) -> str:
+        return ""
+
+    async def wait_started(self, source_id: str, within: float) -> None:
+        raise AssertionError("the source runs")
+
     def life(self, source_id: str) -> int:
         return 77
 
