@@ -5,6 +5,11 @@ answers that the group is joined anew it joins again, and keeps what it has unti
 Kafka takes commits of the old generation until the new one begins, and refuses those of a member that it has
 put out. What it has in two generations that follow each other nobody else has had between them.
 
+All members of a generation say at the same moments that they live: every third of the session, and a little
+later each time, from when Kafka told them all that the generation begins. So when one has died, and its
+session is over, the others ask just then, and join anew at once; at moments of their own they would ask up to
+a third of the session later.
+
 A member that has not said for a whole session that it lives (its process stood still) takes itself for put
 out, before it asks: whatever it had may be another's. What counts is when it said so, not when it read the
 answer.
@@ -50,6 +55,8 @@ from kiwi_kafka.ports import GroupPlace, UnreachableError
 
 log = structlog.get_logger("kiwi_kafka")
 
+_AFTER_SESSION: Final = 0.15
+"""Seconds from the end of a dead member's session to when the others ask: so late may any of them be."""
 _LEAVE_SECONDS: Final = 1.0
 _COMMIT_SECONDS: Final = 3.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
@@ -71,6 +78,7 @@ class TopicGroupMember:
         self._generation = -1
         self._has: dict[int, int] = {}  # and in which generation it was given them
         self._alive_at = -math.inf
+        self._began = -math.inf  # its generation
         self._refused: CommitRefused | None = None
         self._news: GroupAssignment | None = None
         self._told = Wakeup()
@@ -144,6 +152,7 @@ class TopicGroupMember:
                     answer = await connection.ask(self._request())
                 if not self._is_well(answer.error_code):
                     return False
+                began = trio.current_time()
                 self._id, generation, self._shared = answer.member_id, answer.generation_id, None
                 assigned = await self._share(answer) if answer.leader_id == self._id else []
                 asked = SyncGroupRequest(place.group, generation, self._id, None, assigned)
@@ -155,7 +164,7 @@ class TopicGroupMember:
                     share = read_assignment(given.member_assignment)
                 if share is None:  # Kafka decides, where there are consumers of its newer protocol
                     raise CommitRefused(RefusalCode.GROUP_IN_USE, _FOREIGN)
-                self._alive_at = asked_at
+                self._alive_at, self._began = asked_at, began
                 await self._begin(generation, share)
                 return True
         finally:
@@ -207,10 +216,10 @@ class TopicGroupMember:
         return {p: committed[p] for p in partitions}
 
     async def _live(self) -> None:
-        """Say now and then that it lives, until the group is to be joined anew."""
+        """Say now and then that it lives, when all do, until the group is to be joined anew."""
         place = self._place
-        third = place.session / 3
-        due = self._alive_at + third
+        beat = (place.session + _AFTER_SESSION) / 3
+        due = self._began + beat
         while True:
             await trio.sleep_until(due)
             if self._look_alive():
@@ -218,13 +227,13 @@ class TopicGroupMember:
             if self._shared is not None and self._shared != frozenset(place.partitions()):
                 return  # the topic has grown
             asked_at = trio.current_time()
-            due = asked_at + third / 2  # if nobody answers: in time for another one
-            with trio.move_on_after(third):
+            due = asked_at + beat / 2  # if nobody answers: in time for another one
+            with trio.move_on_at(min(asked_at + beat, self._alive_at + place.session)):
                 answer = await self._exchange(HeartbeatRequest(place.group, self._generation, self._id))
                 if answer is None:
                     continue
                 if self._is_well(answer.error_code):
-                    self._alive_at, due = asked_at, asked_at + third
+                    self._alive_at, due = asked_at, asked_at + beat - (asked_at - self._began) % beat
                 elif kafka_errors.for_code(answer.error_code) is kafka_errors.RebalanceInProgressError:
                     self._alive_at = asked_at
                     return

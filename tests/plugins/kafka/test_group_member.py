@@ -23,7 +23,7 @@ from tests.plugins.kafka.scripted_coordinator import (
     Coordinator,
 )
 
-TOO_LONG, TOPIC_DENIED, GROUP_DENIED, GROUP_FULL = 12, 29, 30, 81
+NOT_COORDINATOR, TOO_LONG, TOPIC_DENIED, GROUP_DENIED, GROUP_FULL = 16, 12, 29, 30, 81
 SESSION = 6.0
 
 
@@ -226,6 +226,28 @@ async def test_one_lost_heartbeat_costs_nothing(autojump_clock: MockClock) -> No
         assert coordinator.generation == 1
         await one.member.commit({0: (101, "")})
         assert len(one.heard) == 1
+
+
+async def test_who_has_died_is_missed_when_its_session_is_over(autojump_clock: MockClock) -> None:
+    """However long ago it joined, and though one had to ask twice in between: all ask at the same moments."""
+    coordinator = Coordinator()
+    async with gateways(coordinator, 2) as there:
+        one = there.join()
+        await one.until(0, 1)
+        two = there.join()
+        await two.until(1)
+        await one.until(0)
+        await trio.sleep(10 * SESSION)
+        coordinator.says["Heartbeat"] = [NOT_COORDINATOR]
+        await trio.sleep(2 * SESSION)
+        assert not coordinator.says["Heartbeat"]
+        coordinator.away = True
+        two.scope.cancel()
+        await trio.sleep(0.1)
+        coordinator.away = False
+        last = min(member.heard for member in coordinator.members.values())
+        await one.until(0, 1)
+        assert SESSION <= trio.current_time() - last < SESSION + 0.3
 
 
 async def test_a_cluster_that_is_away_for_longer(autojump_clock: MockClock) -> None:
