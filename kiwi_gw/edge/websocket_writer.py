@@ -207,13 +207,15 @@ class WebSocketWriter:
     async def wait_room(self) -> None:
         """Wait until the control queue has room again: before more is read that needs replies."""
         while self.control_full and not self._transport.broken:
-            self._control_room = self._control_room or trio.Event()
+            if self._control_room is None:
+                self._control_room = trio.Event()
             await self._control_room.wait()
 
     async def wait_idle(self) -> None:
         """Until everything, the close frame too, is with the kernel, or the connection is broken."""
         while not self.idle and not self._transport.broken:
-            self._done = self._done or trio.Event()
+            if self._done is None:
+                self._done = trio.Event()
             await self._done.wait()
 
     def abandon(self) -> None:

@@ -39,7 +39,8 @@ class CallQueue:
     async def wait_room(self) -> None:
         """Return when the client may be read."""
         while self.full:
-            self._room = self._room or trio.Event()
+            if self._room is None:
+                self._room = trio.Event()
             await self._room.wait()
 
     def add(self, call: Call, asked_at: float | None = None) -> None:

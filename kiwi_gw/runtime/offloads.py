@@ -138,9 +138,8 @@ class Offloads:
             with trio.CancelScope(shield=True):
                 process.kill()
                 await process.wait()
-                for pipe in (process.stdin, process.stdout):
-                    if pipe is not None:
-                        await pipe.aclose()
+                for pipe in filter(None, (process.stdin, process.stdout)):
+                    await pipe.aclose()
 
     async def _serve(self, process: trio.Process) -> None:
         """Have it answer until it ends."""
@@ -182,8 +181,7 @@ class Offloads:
 
     async def _tell(self, job: _OffloadJob, answer: bytes | Unanswered, seconds: float) -> None:
         """Tell those who wait, as the rounds of the loop have time for what each does then. The job must not
-        be
-        among those to be answered."""
+        be among those to be answered."""
         share = seconds / max(1, len(job.waiting))
         while job.waiting:
             if self._round.left > 0:
