@@ -196,16 +196,26 @@ class HttpExchange:
 
     async def _send_pieces(self, answer: HttpStream, pieces: AsyncGenerator[bytes, None]) -> None:
         within = self._limits.stall_seconds if answer.patient else self._limits.send_seconds
-        first = await anext(pieces, b"")
+        piece = await anext(pieces, None)
         out = self._response_head(200, (*answer.headers, ("Content-Type", answer.content_type)))
-        if self._head.method != "HEAD":
-            if first:
-                await self._write(out + self._h11.send(h11.Data(data=first)), within)
+        while piece is not None and self._head.method != "HEAD":
+            if piece:
+                await self._write_piece(out, piece, within)
                 out = b""
-            async for piece in pieces:
-                await self._write(out + self._h11.send(h11.Data(data=piece)), within)
-                out = b""
+            piece = await anext(pieces, None)
         await self._write(out + self._h11.send(h11.EndOfMessage()), within)
+
+    async def _write_piece(self, out: bytes, piece: bytes, within: float) -> None:
+        """Send a piece behind `out`. Of a long one only the ends are copied: it may be there for as long as
+        its client likes, and so may those of many others."""
+        parts = [out, *(self._h11.send_with_data_passthrough(h11.Data(data=piece)) or ())]
+        if len(piece) <= 2 * _WRITE:
+            await self._write(b"".join(parts), within)
+            return
+        view, at = memoryview(piece), next(at for at, part in enumerate(parts) if part is piece)
+        await self._write(b"".join((*parts[:at], view[:_WRITE])), within)
+        await self._write(view[_WRITE:-_WRITE], within)
+        await self._write(b"".join((view[-_WRITE:], *parts[at + 1 :])), within)
 
     @asynccontextmanager
     async def _watched(self) -> AsyncIterator[None]:
@@ -262,7 +272,7 @@ class HttpExchange:
         length = self._head.header("content-length")
         return length is None or int(length) - self._body_bytes > _PIPELINED
 
-    async def _write(self, data: bytes, within: float) -> None:
+    async def _write(self, data: bytes | memoryview, within: float) -> None:
         """Send it. within: seconds for the next 8 KiB of it. Raises ClientGone."""
         view = memoryview(data)
         try:

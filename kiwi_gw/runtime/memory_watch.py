@@ -4,16 +4,21 @@ Looked at once a second. Above `memory_shed_percent` the encodings are given up,
 whoever needs them. While that is not enough, the windows lose a quarter of what they hold each second, down
 to an eighth of what they may: who falls out of them reads on from the source's history, or is told what is
 lost. Above `memory_refuse_percent` no new client is let in. Either ends 5 points lower, lest it come and go.
+
+What the process lets go of, its C library keeps for later. Where much was let go of (what was read again for
+clients that then stood still, for instance) it is told to give that back to the system.
 """
 
 from __future__ import annotations
 
+import ctypes
 import enum
+import math
 import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -31,6 +36,11 @@ _KEPT, _LEAST = 0.75, 0.125
 _NUMBER = re.compile(r"([0-9]+)")
 _OF_ALL_ABOVE = re.compile(r"^hierarchical_memory_limit ([0-9]+)$", re.MULTILINE)
 _ENCODINGS = 0.125
+
+MUCH: Final = 8 << 20
+"""So many bytes more than before, beside what is counted, may be some that nothing is in."""
+BETWEEN: Final = 10
+"""Looks from one time that memory is given back to the next: of 250 MiB it takes 20 ms."""
 
 
 class MemoryUse(NamedTuple):
@@ -50,7 +60,8 @@ class Overload(enum.IntEnum):
 
 class MemoryWatch:
     """level: how it is. limits: may be replaced at any time. workers: how many share what there is. read:
-    gives None where that cannot be known, which is said once."""
+    gives None where that cannot be known, which is said once. give_back: has memory that nothing is in given
+    back to the system."""
 
     def __init__(
         self,
@@ -59,6 +70,7 @@ class MemoryWatch:
         encodings: EncodingMemo,
         budget: MemoryBudget,
         read: Callable[[], MemoryUse | None] | None = None,
+        give_back: Callable[[], None] | None = None,
     ) -> None:
         self.limits = limits
         self.level = Overload.NONE
@@ -66,6 +78,9 @@ class MemoryWatch:
         self._encodings = encodings
         self._budget = budget
         self._read = read or read_memory
+        self._give_back = give_back or _give_back
+        self._least = math.inf  # beside what is counted, since some was given back
+        self._looks = 0
         self._told = False
 
     def look(self) -> None:
@@ -76,6 +91,7 @@ class MemoryWatch:
                 self._told = True
                 log.warning("memory is not watched: this system does not say how much a process holds")
             return
+        self._give_back_if_much(memory.resident - self._budget.used)
         limit = self.limits.resident_bytes or memory.limit // self._workers
         before, self.level = self.level, self._judge(100 * memory.resident / limit)
         if self.level is not before:
@@ -92,6 +108,15 @@ class MemoryWatch:
             self._encodings.shrink(1)
             self._budget.shrink(1)
 
+    def _give_back_if_much(self, beside: int) -> None:
+        """Give memory back where there is much more of it than there was. beside: bytes beside what is
+        counted."""
+        self._looks += 1
+        self._least = min(self._least, beside)
+        if beside - self._least >= MUCH and self._looks >= BETWEEN:
+            self._give_back()
+            self._looks, self._least = 0, math.inf
+
     def _judge(self, percent: float) -> Overload:
         for level, threshold in (
             (Overload.REFUSING, self.limits.memory_refuse_percent),
@@ -106,6 +131,13 @@ class MemoryWatch:
         decoded_batch.forget_all()
         if not first:
             self._budget.shrink(max(_LEAST, _KEPT * self._budget.full))
+
+
+def _give_back() -> None:
+    """Have the C library give back what nothing is in. Others than glibc have no such call, and keep less."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def read_memory(root: Path = Path("/")) -> MemoryUse | None:

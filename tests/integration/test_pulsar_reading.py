@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
+import sys
+import termios
 from collections.abc import Callable, Mapping
 from http.client import HTTPConnection
 from pathlib import Path
@@ -16,6 +19,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from kiwi_demo.broker import Broker
 from kiwi_gw.dialects.pulsar.message_ids import MessageId, read_message_id
+from tests.integration.gateway import gateway
 from tests.integration.kafka.test_replay import compacted, compacting_broker
 from tests.integration.test_pulsar import Client, NewTopic, clients, config
 from tests.topics import Record, Topics
@@ -152,3 +156,40 @@ async def pages(client: Reader, place: str, most: int) -> list[tuple[int, bytes 
         if not answer["messages"]:
             return found
         place = answer["next"]
+
+
+async def test_clients_that_do_not_read_cost_little_memory(
+    broker: Broker, topics: Topics, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """A hundred of them, each in the midst of 16 MiB: less than 20 MiB, what was read for them included."""
+    name = await topics.create(new_topic(), 4)
+    await topics.fill(name, 80_000, 4, size=1_000)
+    query = "from=earliest&max_messages=10000&max_bytes=16777216&timeout=20000"
+    async with gateway(tmp_path, config(broker, name)) as running:
+        host, port = running.address.split(":")
+
+        async def ask(partition: int) -> trio.SocketStream:
+            stream = await trio.open_tcp_stream(host, int(port))
+            path = f"/topics/public/default/{name}/partitions/{partition}/messages?{query}"
+            await stream.send_all(f"GET {path} HTTP/1.1\r\nHost: {running.address}\r\n\r\n".encode())
+            return stream
+
+        first = await ask(0)
+        await first.receive_some()
+        await first.aclose()
+        before, _ = running.memory()
+        with trio.fail_after(60):
+            slow = [await ask(number % 4) for number in range(100)]
+            for stream in slow:  # the gateway has sent it all that it will
+                while waiting_bytes(stream) < 64 * 1024:  # noqa: ASYNC110  (nobody tells)
+                    await trio.sleep(0.05)
+            while running.memory()[0] - before > 20 << 20:  # noqa: ASYNC110
+                await trio.sleep(0.1)
+        for stream in slow:
+            await stream.aclose()
+
+
+def waiting_bytes(stream: trio.SocketStream) -> int:
+    """How much has arrived that was not read."""
+    found = fcntl.ioctl(stream.socket.fileno(), termios.FIONREAD, b"\0" * 4)
+    return int.from_bytes(found, sys.byteorder)

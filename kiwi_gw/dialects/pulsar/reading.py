@@ -118,7 +118,9 @@ async def _answer(
                 piece = b""
                 found = await messages.next(max(0.0, until - time.monotonic()))
             while found:
-                yield b"".join((piece, separator, found[: -len(IN_ARRAY)]))
+                piece = b"".join((piece, separator, memoryview(found)[: -len(IN_ARRAY)]))
+                found = b""  # the piece alone waits for the client
+                yield piece
                 piece, separator = b"", IN_ARRAY
                 found = await messages.next(_NEXT_PAGE_SECONDS if reader.behind else 0)
             yield b"%b],%b\n" % (piece, _encode(_tail(topic, reader))[1:])

@@ -81,6 +81,7 @@ class FetchingConsumer:
             self._fail(error)
         finally:
             self._brokers.close()
+            self._partitions, self._ready = {}, {}  # in a cycle, with the megabytes that were fetched ahead
 
     # --- what a reader calls ---
 

@@ -12,7 +12,7 @@ from kiwi_gw.core.encoding import EncodingMemo, wire
 from kiwi_gw.core.window import MemoryBudget, Window, WindowEntry
 from kiwi_gw.model import AS_JSON, Batch
 from kiwi_gw.query import decoded_batch
-from kiwi_gw.runtime.memory_watch import MemoryUse, MemoryWatch, Overload, read_memory
+from kiwi_gw.runtime.memory_watch import BETWEEN, MemoryUse, MemoryWatch, Overload, read_memory
 from tests.unit.core.fakes import names
 
 LIMIT = 1_000_000
@@ -48,6 +48,36 @@ class Machine:
     def _evict(self, entry: WindowEntry) -> None:
         self.memo.forget(entry)
         self.evicted.append(entry)
+
+
+def test_memory_that_was_let_go_of_is_given_back_once_in_a_while() -> None:
+    """What is counted is not: it is still in use."""
+    budget, given_back = MemoryBudget(1 << 30), 0
+    resident = 100 << 20
+
+    def give_back() -> None:
+        nonlocal given_back, resident
+        given_back += 1
+        resident = 90 << 20
+
+    memo = EncodingMemo(0, budget)
+    watch = MemoryWatch(LimitSettings(), 1, memo, budget, lambda: MemoryUse(resident, 1 << 40), give_back)
+
+    def look(mebibytes: int, *, counted: int = 0, times: int = 1) -> int:
+        nonlocal resident
+        for _ in range(times):
+            resident, budget.used = mebibytes << 20, counted << 20
+            watch.look()
+        return given_back
+
+    assert look(100, times=2 * BETWEEN) == 0
+    assert look(140, counted=40, times=2 * BETWEEN) == 0
+    assert look(107) == 0
+    assert look(108) == 1
+    assert look(90, times=2) == 1
+    assert look(200, times=BETWEEN - 3) == 1, "it was done just now"
+    assert look(200) == 2
+    assert look(190, times=2 * BETWEEN) == 2, "so much is in use"
 
 
 def test_levels_come_at_80_and_90_percent_and_go_5_points_lower() -> None:
