@@ -40,7 +40,9 @@ _ENCODINGS = 0.125
 MUCH: Final = 8 << 20
 """So many bytes more than before, beside what is counted, may be some that nothing is in."""
 BETWEEN: Final = 10
-"""Looks from one time that memory is given back to the next: of 250 MiB it takes 20 ms."""
+"""Looks from one time that memory is given back to the next."""
+MOST_LOOKED_THROUGH: Final = 512 << 20
+"""A larger process keeps what it has: the event loop stands still for 20 ms of 250 MiB."""
 
 
 class MemoryUse(NamedTuple):
@@ -91,7 +93,8 @@ class MemoryWatch:
                 self._told = True
                 log.warning("memory is not watched: this system does not say how much a process holds")
             return
-        self._give_back_if_much(memory.resident - self._budget.used)
+        if memory.resident <= MOST_LOOKED_THROUGH:
+            self._give_back_if_much(memory.resident - self._budget.used)
         limit = self.limits.resident_bytes or memory.limit // self._workers
         before, self.level = self.level, self._judge(100 * memory.resident / limit)
         if self.level is not before:

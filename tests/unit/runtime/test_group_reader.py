@@ -50,6 +50,8 @@ class Sink:
     heard: list[int | str] = field(default_factory=list)
     ended: ReadingOver | None = None
     publishes: int | None = None
+    pending: int = 0
+    redelivered: int = 0
 
     def assigned(self, given: Mapping[int, tuple[int, str]], kept: frozenset[int], members: int) -> None:
         if self.publishes is not None:  # whoever waits for events has just been told that there are some
