@@ -41,6 +41,8 @@ from kiwi_gw.dialects.pulsar.topics import NotStarted, WritableTopic, when_start
 from kiwi_gw.model import Outgoing, Published, Unpublished
 
 MOST_RECORD_BYTES: Final = 1_000_000
+MOST_BYTES: Final = 16 << 20
+"""Of the records of a request: what a schema makes of its messages may be many times as large as they are."""
 MOST_INVALID: Final = 16
 """Messages that an error names."""
 
@@ -194,6 +196,7 @@ async def _outgoing(
     await rights.turn()
     found: list[Outgoing] = []
     invalid: list[tuple[int, str]] = []
+    size = 0
     turns = random.randrange(len(topic.partitions))  # noqa: S311  (where it begins matters to nobody)
     now = time.time_ns() // 1_000_000
     for index, message in enumerate(messages):
@@ -206,13 +209,18 @@ async def _outgoing(
             if chosen is None and key is None:
                 chosen, turns = topic.partitions[turns % len(topic.partitions)], turns + 1
             record = Outgoing(key, value, headers, message.eventTime, chosen)
-            _check_size(record)
+            size += _check_size(record)
         except ValueError as error:
             invalid.append((index, str(error)))
             if len(invalid) == MOST_INVALID:
                 break
         else:
             found.append(record)
+            if size > MOST_BYTES:
+                words = (
+                    f"the records of a request may have {MOST_BYTES:,} bytes together; nothing was written"
+                )
+                raise PulsarError(PulsarCode.MESSAGES, words)
         if index % encoders.every == 0:
             await rights.turn()
     if invalid:
@@ -246,10 +254,11 @@ def _headers(properties: dict[str, str] | None, sequence: int | None) -> Sequenc
     return headers
 
 
-def _check_size(record: Outgoing) -> None:
-    """Raise ValueError for a record that is too large."""
+def _check_size(record: Outgoing) -> int:
+    """Return the bytes of a record. Raises ValueError if it is too large."""
     if record.size > MOST_RECORD_BYTES:
         raise ValueError(f"it has {record.size:,} bytes, and may have {MOST_RECORD_BYTES:,}")
+    return record.size
 
 
 def _key(given: Raw, encoder: PartEncoder | None) -> bytes | None:

@@ -126,6 +126,21 @@ def test_an_array_of_nothing_is_refused_for_ten_bytes_could_hold_a_billion_of_it
     registered(1, {"type": "array", "items": ["null", "int"]})
 
 
+@pytest.mark.parametrize("leaf", ["null", "int"])
+def test_records_in_records_are_looked_at_once_each(leaf: str) -> None:
+    """Who looks at each member anew takes 2^50 steps, and so does who reads what takes no bytes."""
+    nested: Any = {"type": "record", "name": "A", "fields": [{"name": "n", "type": leaf}]}
+    for level in range(50):
+        fields = [{"name": "a", "type": nested}, {"name": "b", "type": nested["name"]}]
+        nested = {"type": "record", "name": f"R{level}", "fields": fields}
+    for schema in (nested, {"type": "array", "items": nested}):
+        if leaf == "int":
+            registered(1, schema)
+            continue
+        with pytest.raises(ValueError, match=r"takes no bytes|of 0 bytes would be"):
+            registered(1, schema)
+
+
 def test_a_schema_that_holds_itself_is_read_however_deep_its_values_are() -> None:
     """The compiled reader of fastavro ends the process at some 4,500 levels (8 MiB of stack)."""
     chain = {"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}

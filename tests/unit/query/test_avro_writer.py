@@ -202,6 +202,36 @@ def test_a_union_of_many_takes_no_longer_than_one_of_few() -> None:
     assert spent[1] < 5 * spent[0]
 
 
+def doubled(levels: int, inner: Any) -> Any:
+    """Return a record with two members of a record with two members, and so on, which may all be left out."""
+    for level in range(levels):
+        name = inner["name"]
+        fields = [{"name": "a", "type": inner, "default": {}}, {"name": "b", "type": name, "default": {}}]
+        inner = {"type": "record", "name": f"D{level}", "fields": fields}
+    return inner
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"name": "n", "type": "null", "default": None},
+        {"name": "s", "type": "string", "default": "x" * 100},
+        {"name": "l", "type": {"type": "array", "items": "null"}, "default": [None] * 1_000},
+    ],
+)
+def test_defaults_of_defaults_are_no_more_than_a_datum_may_have(field: Any) -> None:
+    leaf = {"type": "record", "name": "Leaf", "fields": [field]}
+    assert len(written(doubled(3, leaf), {})) == 8 * len(written(leaf, {}))
+    began = time.process_time()
+    for schema, value in (
+        (doubled(50, leaf), {}),
+        ({"type": "array", "items": leaf}, [{}] * 100_000),
+    ):
+        with pytest.raises(ValueError, match="becomes too large"):
+            written(schema, value)
+    assert time.process_time() - began < 1
+
+
 def test_how_a_definition_may_be_given() -> None:
     text = '{"type":"int"}'
     for given_as in ({"type": "int"}, text, b64encode(text.encode()).decode()):

@@ -253,3 +253,16 @@ def test_the_form_of_brokers(body: bytes, partition: int | None) -> None:
     assert [each["errorCode"] for each in results] == [
         2 if record.value is None else 0 for record in rights.written
     ]
+
+
+def test_what_a_schema_makes_of_little_is_bounded() -> None:
+    """A request of 130 kB would be 300 MB of records."""
+    field = {"name": "a", "type": "string", "default": "x" * 30_000}
+    schema = {"type": "AVRO", "schema": {"type": "record", "name": "R", "fields": [field]}}
+    for count, expected in ((500, 200), (10_000, 422)):
+        body = json.dumps({"value_schema": schema, "messages": [{"value": {}}] * count}).encode()
+        status, answer, rights = answered(Producing(PulsarSettings()), body, 0)
+        assert status == expected
+        assert len(rights.written) == (count if expected == 200 else 0)
+    assert answer["error_code"] == 42205
+    assert "16,777,216 bytes together" in answer["message"]
