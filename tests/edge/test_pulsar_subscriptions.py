@@ -406,3 +406,26 @@ async def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (await change(gateway, "individual", had))[0] == 200
         assert values(await fetch(gateway, one, "timeout=5000")) == [5, 6, 7, 8, 9]
         assert read_message_id(had[0]["messageId"]).offset == 0
+
+
+@pytest.mark.parametrize("own", [0, 900])
+async def test_those_that_hold_much_do_not_keep_others_from_going_on(
+    own: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """own: bytes that each may always have, which is two messages; 0: it has to wait for the other's."""
+    monkeypatch.setattr(subscriptions, "MOST_BYTES", 3_000)
+    monkeypatch.setattr(subscriptions, "OWN_BYTES", own)
+    async with subscribed() as (gateway, script):
+        await script.publish([b"%d" % n for n in range(12)])
+        one = await consumer(gateway)
+        had = await fetch(gateway, one, "max_messages=100")
+        assert values(had) == list(range(12))
+        status, answer = await ask(gateway, "POST", "2", {"start": "earliest"})
+        assert status == 200
+        path = f"2/consumer/{answer['id']}/messages"
+        if own:
+            assert (await ask(gateway, "GET", f"{path}?timeout=5000"))[1]["messages"]
+            return
+        assert (await ask(gateway, "GET", f"{path}?timeout=0"))[1]["messages"] == []
+        assert (await change(gateway, "individual", had))[0] == 200
+        assert (await ask(gateway, "GET", f"{path}?timeout=5000"))[1]["messages"]

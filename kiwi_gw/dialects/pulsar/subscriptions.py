@@ -24,8 +24,10 @@ from kiwi_gw.model import Identity, Positions, StartAt
 
 MOST_CONSUMERS: Final = 1_000
 """Of one subscription, here."""
-MOST_BYTES: Final = 64 << 20
-"""Of the messages that all subscriptions hold."""
+MOST_BYTES: Final = 56 << 20
+"""Of the messages that all subscriptions hold, beyond what each may always have."""
+OWN_BYTES: Final = 80 << 10
+"""That: so those that hold much do not keep the others from going on. With 100 of them it is 64 MiB."""
 
 IDLE_SECONDS: Final = 300.0
 """A consumer that asks for nothing for so long is removed."""
@@ -50,7 +52,7 @@ class Subscription:
 
     view: what stands for what was changed of its messages before anybody sees them (`GroupReader.view`); who
     sees others cannot be a consumer. read_as: what its messages are read as. empty_since: when its last
-    consumer went; inf: it has had none.
+    consumer went; inf: it has had none. crowded: whether it would read if other subscriptions held less.
     """
 
     topic: ConsumedTopic
@@ -65,6 +67,7 @@ class Subscription:
     ended: ReadingOver | None = None
     uncommitted: set[int] = field(default_factory=set)
     empty_since: float = inf
+    crowded: bool = False
 
     @property
     def kind(self) -> SubscriptionType:
@@ -101,7 +104,9 @@ class Subscription:
     @property
     def room(self) -> tuple[int, int]:
         messages, size = self.dispatcher.room
-        return messages, min(size, self.load.room)
+        most = self.load.room + max(OWN_BYTES - self.dispatcher.bytes, 0)
+        self.crowded = not most
+        return messages, min(size, most)
 
     def assigned(self, given: Mapping[int, tuple[int, str]], kept: frozenset[int], members: int) -> None:
         self.members = members
@@ -130,7 +135,7 @@ class Subscription:
         return self.dispatcher.commits(partitions)
 
     def look(self, now: float) -> bool:
-        if self.dispatcher.expire(now):
+        if self.dispatcher.expire(now) or (self.crowded and self.load.room):
             self.reader.look()
         if (view := self.reader.view) != self.view:
             self.view = view
@@ -170,8 +175,9 @@ class SubscriptionLoad:
 
     @property
     def room(self) -> int:
-        """Return how many bytes of messages there is still room for."""
-        return max(MOST_BYTES - sum(each.dispatcher.bytes for each in self._there.values()), 0)
+        """Return how many bytes of messages there is still room for, beyond what each may always have."""
+        held = (max(each.dispatcher.bytes - OWN_BYTES, 0) for each in self._there.values())
+        return max(MOST_BYTES - sum(held), 0)
 
     def add(self, subscription: Subscription) -> None:
         self._there[subscription.topic.info.id, subscription.name] = subscription
