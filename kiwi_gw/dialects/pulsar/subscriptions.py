@@ -24,10 +24,11 @@ from kiwi_gw.model import Identity, Positions, StartAt
 
 MOST_CONSUMERS: Final = 1_000
 """Of one subscription, here."""
-MOST_BYTES: Final = 56 << 20
-"""Of the messages that all subscriptions hold, beyond what each may always have."""
-OWN_BYTES: Final = 80 << 10
-"""That: so those that hold much do not keep the others from going on. With 100 of them it is 64 MiB."""
+MOST_BYTES: Final = 64 << 20
+"""Of the messages that all subscriptions hold."""
+OWN_BYTES: Final = MOST_BYTES // 800
+"""Of these, what each may always have, so that those which hold much do not keep the others from going on: 100
+of them an eighth."""
 
 IDLE_SECONDS: Final = 300.0
 """A consumer that asks for nothing for so long is removed."""
@@ -177,7 +178,7 @@ class SubscriptionLoad:
     def room(self) -> int:
         """Return how many bytes of messages there is still room for, beyond what each may always have."""
         held = (max(each.dispatcher.bytes - OWN_BYTES, 0) for each in self._there.values())
-        return max(MOST_BYTES - sum(held), 0)
+        return max(MOST_BYTES * 7 // 8 - sum(held), 0)
 
     def add(self, subscription: Subscription) -> None:
         self._there[subscription.topic.info.id, subscription.name] = subscription
