@@ -88,7 +88,7 @@ def _reader(
             check_bounds(parsed, named)
         deep = _depth(parsed, named, {}) > _DEEPEST
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError("this is no Avro schema that can be used: it is nested too deeply") from None
     read_datum = _reader_in_python() if deep else fastavro.schemaless_reader
 
     def read(value: bytes) -> Value:

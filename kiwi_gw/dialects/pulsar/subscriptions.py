@@ -27,8 +27,8 @@ MOST_CONSUMERS: Final = 1_000
 MOST_BYTES: Final = 64 << 20
 """Of the messages that all subscriptions hold."""
 OWN_BYTES: Final = MOST_BYTES // 800
-"""Of these, what each may always have, so that those which hold much do not keep the others from going on: 100
-of them an eighth."""
+"""Of these, what each may always have, an eighth for 100 of them: so those that hold much do not keep the
+others from going on."""
 
 IDLE_SECONDS: Final = 300.0
 """A consumer that asks for nothing for so long is removed."""

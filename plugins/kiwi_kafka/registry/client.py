@@ -74,7 +74,7 @@ class RegistryClient:
         found = registered_document(await self._fetch(f"{path}/versions", body))
         if found.version is None:
             found = registered_document(await self._fetch(path, body))
-        if found.version is None or not 0 <= found.id <= HIGHEST_ID:
+        if found.version is None or not (0 <= found.id <= HIGHEST_ID and 0 < found.version <= HIGHEST_ID):
             raise RegistryUnavailable("its answer has no version, or no id that records can have")
         return SchemaVersion(found.id, found.version, definition)
 

@@ -153,6 +153,8 @@ async def test_what_is_no_schema_is_refused(server: RegistryServer) -> None:
         (200, b'{"id": -1, "version": 1, "schema": "1"}', "no id that records can have"),
         (200, b'{"id": 2147483648, "version": 1, "schema": "1"}', "no id that records can have"),
         (200, b'{"id": 5}', "its answer"),
+        (200, b'{"id": 5, "version": -1}', "its answer"),
+        (200, b'{"id": 5, "version": 99999999999999999999}', "its answer"),
         (200, b"[" * 100_000, "its answer is no"),
         (200, b" " * 2_000_000, "too large"),
     ],

@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import fastavro
@@ -124,6 +125,15 @@ def test_an_array_of_nothing_is_refused_for_ten_bytes_could_hold_a_billion_of_it
         with pytest.raises(ValueError, match="takes no bytes"):
             registered(1, schema)
     registered(1, {"type": "array", "items": ["null", "int"]})
+
+
+@pytest.mark.parametrize(("head", "tail"), [("[", "]"), ('{"type":"array","items":', "}")])
+def test_a_schema_that_is_nested_too_deeply_is_refused(head: str, tail: str) -> None:
+    for depth in range(100, 900, 100):
+        with suppress(ValueError):  # from which depth on it is too much depends on the stack
+            RegisteredSchema(1, head * depth + '"int"' + tail * depth)
+    with pytest.raises(ValueError, match="this is no Avro schema"):
+        RegisteredSchema(1, head * 980 + '"int"' + tail * 980)
 
 
 @pytest.mark.parametrize("leaf", ["null", "int"])
