@@ -177,10 +177,14 @@ class SourceGroupReader:
             return "refused"
         positions = self._sink.commits(committing.partitions)
         committing.moved = committing.partitions - positions.keys()
+        owed = self._sink.uncommitted & positions.keys()
+        # Before it is done: what changes meanwhile is to be committed, too.
+        self._sink.uncommitted -= committing.partitions
         with FaultBarrier() as barrier:
             if positions:
                 await self._member.commit(positions)
-            self._sink.uncommitted.difference_update(positions)
+        if barrier.error is not None:
+            self._sink.uncommitted |= owed & self._sink.offsets.keys()
         if isinstance(barrier.error, CommitRefused):
             committing.refused = barrier.error
             return "refused"

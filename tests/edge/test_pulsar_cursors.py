@@ -281,3 +281,27 @@ async def test_consumers_that_cannot_be() -> None:
         two = await consumer(gateway, type="key_shared", name="a")
         assert await refused(gateway, {"name": "a"}, "") == (409, 40902)
         assert (await ask(gateway, "DELETE", f"/consumer/{two}"))[0] == 204
+
+
+async def test_what_is_read_past_during_a_commit_is_committed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offsets of which nobody is given anything: else the lag would stay until there is another message."""
+    begun, may_end, commit = trio.Event(), trio.Event(), ScriptedMember.commit
+
+    async def slow(self: ScriptedMember, positions: Mapping[int, tuple[int, str]]) -> None:
+        begun.set()
+        await may_end.wait()
+        await commit(self, positions)
+
+    async with subscribed() as (gateway, script):
+        await script.publish([b"0", b"1"])
+        one = await consumer(gateway)
+        had = await fetch(gateway, one)
+        monkeypatch.setattr(ScriptedMember, "commit", slow)
+        (group,) = gateway.gateway.request_load.groups
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(change, gateway, "individual", had)
+            await begun.wait()
+            group.sink.read((), {0: 5})
+            may_end.set()
+        await until(lambda: script.groups[GROUP] == {0: (5, "")})  # it looks once a second
+        assert not group.sink.uncommitted
