@@ -11,6 +11,8 @@ from kiwi_gw.api import Milliseconds, Section
 NOT_TENANTS = ("persistent", "non-persistent")
 """They are what Pulsar calls its kinds of topics, in paths."""
 
+_URL = r"^https?://([A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*)?$"
+"""A host, and what may stand in a path (RFC 3986): it becomes the beginning of a `Location`."""
 _KEY_BYTES = 32
 _Part = Annotated[str, Field(pattern=r"^[A-Za-z0-9._=:-]+$", max_length=120)]
 
@@ -26,7 +28,7 @@ class PulsarSettings(Section):
     """Their namespace."""
     group_prefix: _Part = "kiwi-gw"
     """What the names of consumer groups begin with: `PREFIX/subscription/TENANT/NAMESPACE/TOPIC/NAME`."""
-    advertised_url: Annotated[str, Field(pattern=r"^https?://[^/?#]+[^?#]*$", max_length=100)] | None = None
+    advertised_url: Annotated[str, Field(pattern=_URL, max_length=100)] | None = None
     """What `base_uri` of a consumer begins with (`http://gw1.example:8000`): where clients reach this gateway
     and no other. null: as they say in `Host`. Of several workers each has the port that is its own
     (`server.worker_port`) instead of the one here."""

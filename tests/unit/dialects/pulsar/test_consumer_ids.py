@@ -119,3 +119,22 @@ def test_nobody_makes_one_up() -> None:
         assert ours.elsewhere(base64.urlsafe_b64encode(changed).rstrip(b"=").decode(), head()) is None
     for text in ("", "x", "nobody", "ä", "a" * 200, made[:-1], made + "A", made + "==", made + "\n", "%00"):
         assert ours.elsewhere(text, head()) is None, text
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "gw1.example",
+        "http://",
+        "http://gw1 .example",
+        "http://gw1.example\r\nX: y",
+        "http://gw1.例",
+        "http://[::1",
+        "http://user:word@gw1.example",
+        "http://gw1.example?x",
+        "http://gw1.example/ö",
+    ],
+)
+def test_a_url_that_no_location_may_begin_with(url: str) -> None:
+    with pytest.raises(ValueError, match="advertised_url"):
+        PulsarSettings(advertised_url=url)
