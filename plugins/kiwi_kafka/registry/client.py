@@ -27,7 +27,7 @@ from kiwi_kafka.settings import RegistrySettings
 DEADLINE = 2.0
 """Seconds for each answer."""
 MOST_BYTES = 1024 * 1024
-"""Of an answer."""
+"""Of an answer; and characters of all that a schema refers to."""
 MOST_REFERENCES = 64
 """Other schemas that one refers to, directly or not."""
 
@@ -119,6 +119,8 @@ class RegistryClient:
             if refused is not None:
                 return refused
             texts[reference] = document.schema
+            if sum(map(len, texts.values())) > MOST_BYTES:
+                return NoSchema("they are too large together")
         return None
 
     async def _get(self, path: str) -> SchemaDocument | NoSchema:

@@ -127,6 +127,17 @@ async def test_what_cannot_be_used(server: RegistryServer, schema: Any, more: An
     assert not refused.unknown
 
 
+async def test_references_that_are_too_large_together(server: RegistryServer) -> None:
+    large = {"type": "int", "doc": "x" * (MOST_BYTES // 2 - 1_000)}
+    references = [{"name": f"r{n}", "subject": f"r{n}", "version": 1} for n in range(9)]
+    for reference in references:
+        server.add_subject(reference["subject"], 1, large)
+    server.add(1, "int", references=references)
+    client = RegistryClient(RegistrySettings(url=server.url))
+    assert await client.schema(1) == NoSchema("it refers to another one: they are too large together")
+    assert len(server.requests) == 1 + 3
+
+
 async def test_one_that_is_too_large(server: RegistryServer) -> None:
     server.add(1, '"' + "x" * MOST_BYTES + '"')
     assert await client_of(server).schema(1) == NoSchema("its schema is too large")
