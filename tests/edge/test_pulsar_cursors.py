@@ -12,7 +12,7 @@ from kiwi_gw.api import CommitRefused, RefusalCode
 from kiwi_gw.dialects.pulsar import subscriptions
 from kiwi_gw.dialects.pulsar.message_ids import MessageId, read_message_id
 from kiwi_gw.runtime import request_rights
-from kiwi_gw.testing import GatewayUnderTest
+from kiwi_gw.testing import GatewayUnderTest, ScriptedSources, open_gateway
 from kiwi_gw.testing.scripted_groups import ScriptedMember
 from tests.edge.test_pulsar import Rights
 from tests.edge.test_pulsar_subscriptions import (
@@ -25,6 +25,7 @@ from tests.edge.test_pulsar_subscriptions import (
     until,
     values,
 )
+from tests.edge.wire import asked
 
 
 async def refused(gateway: GatewayUnderTest, body: object, more: str = "/cursor") -> tuple[int, int]:
@@ -305,3 +306,17 @@ async def test_what_is_read_past_during_a_commit_is_committed_too(monkeypatch: p
             may_end.set()
         await until(lambda: script.groups[GROUP] == {0: (5, "")})  # it looks once a second
         assert not group.sink.uncommitted
+
+
+async def test_no_two_topics_share_a_group() -> None:
+    """The id of a source may have slashes, and so may the name of a subscription."""
+    sources = ScriptedSources(writable=True)
+    text = "plugins: [scripted]\npulsar: {enabled: true}\nsources:\n"
+    text += "".join(f"  - {{type: scripted, id: {name}}}\n" for name in ("o", "o/a"))
+    async with open_gateway(text, plugins={"scripted": sources}) as gateway:
+        for path in ("o/subscription/a%2Fb", "o%2Fa/subscription/b", "o/subscription/a%252Fb"):
+            where = f"/topics/public/default/{path}"
+            assert (await asked(gateway, "POST", where, [], b""))[0] == 200
+    begins = "kiwi-gw/subscription/public/default"
+    assert set(sources["o"].groups) == {f"{begins}/o/a%2Fb", f"{begins}/o/a%252Fb"}
+    assert set(sources["o/a"].groups) == {f"{begins}/o/a/b"}

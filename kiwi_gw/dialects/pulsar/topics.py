@@ -53,8 +53,10 @@ def topic_name(source_id: str, blocks: Mapping[str, object], settings: PulsarSet
 
 
 def group_name(prefix: str, topic: str, subscription: str) -> str:
-    """Return the consumer group of a subscription. topic: its name, as `topic_name` has it."""
-    return f"{prefix}/subscription/{topic}/{subscription}"
+    """Return the consumer group of a subscription. topic: its name, as `topic_name` has it. As there may be
+    slashes in that (in the id of a source), there is none behind it: no two topics share a group."""
+    name = subscription.replace("%", "%25").replace("/", "%2F")
+    return f"{prefix}/subscription/{topic}/{name}"
 
 
 def said_of_values(info: SourceInfo) -> SchemaInfo:
