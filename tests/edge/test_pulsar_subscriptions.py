@@ -16,6 +16,7 @@ from kiwi_gw.dialects.pulsar import subscriptions
 from kiwi_gw.dialects.pulsar.message_ids import read_message_id
 from kiwi_gw.runtime.request_rights import MOST_GROUPS
 from kiwi_gw.testing import GatewayUnderTest, Script, ScriptedSources, open_gateway
+from kiwi_gw.testing.scripted_groups import ScriptedGroup, ScriptedMember
 from tests.edge.admin import scrape, value
 from tests.edge.test_pulsar import Rights
 from tests.edge.wire import asked
@@ -288,6 +289,24 @@ async def test_who_sees_other_messages_shares_no_subscription() -> None:
         while len(found) < 2:
             found += await fetch(gateway, two, "timeout=3000", token="b")
         assert values(found) == ["hidden", "hidden"]
+
+
+async def test_a_subscription_whose_first_consumer_is_refused_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads nothing, so nothing else ends it: all partitions are another gateway's."""
+    monkeypatch.setattr(subscriptions, "EMPTY_SECONDS", 0.0)
+
+    class Refusing(Masking):
+        @hookimpl
+        def intercept(self, identity: Identity, source: SourceInfo) -> Interceptor | None:
+            raise ValueError
+
+    async with subscribed(refusing=Refusing()) as (gateway, script):
+        group = ScriptedGroup({0: (0, "")}, "kiwi-gw.shared")
+        group.members.append(ScriptedMember(group, frozenset({0})))
+        script.members[GROUP] = group
+        status, answer = await ask(gateway, "POST", "", {}, "a")
+        assert (status, answer["error_code"]) == (409, 40901)
+        await until(lambda: not gateway.gateway.request_load.groups)  # it looks once a second
 
 
 async def test_idle_consumers_and_subscriptions_without_any_go(monkeypatch: pytest.MonkeyPatch) -> None:

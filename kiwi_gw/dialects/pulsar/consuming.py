@@ -131,11 +131,14 @@ class Consuming:
         except SubscribeRefused as refused:
             subscription.reader.close()
             raise PulsarError(_CODES.get(refused.code, PulsarCode.UNAVAILABLE), str(refused)) from None  # type: ignore[call-overload]
-        if asked not in (None, subscription.read_as):
-            raise PulsarError(
-                PulsarCode.IN_USE, "the messages of the subscription are read by another schema"
-            )
-        _check_welcome(request, subscription, kind, wanted)
+        try:
+            if asked not in (None, subscription.read_as):
+                words = "the messages of the subscription are read by another schema"
+                raise PulsarError(PulsarCode.IN_USE, words)  # noqa: TRY301
+            _check_welcome(request, subscription, kind, wanted)
+        except PulsarError:
+            subscription.empty_since = min(subscription.empty_since, time.monotonic())  # it may have none
+            raise
         consumer = ids.new()
         info = ConsumerInfo(wanted.name or consumer, request.identity, time.monotonic())
         subscription.add(consumer, info, ack_seconds(wanted.ackTimeoutMs))
