@@ -129,7 +129,7 @@ async def test_what_cannot_be_used(server: RegistryServer, schema: Any, more: An
 
 async def test_references_that_are_too_large_together(server: RegistryServer) -> None:
     large = {"type": "int", "doc": "x" * (MOST_BYTES // 2 - 1_000)}
-    references = [{"name": f"r{n}", "subject": f"r{n}", "version": 1} for n in range(9)]
+    references: list[dict[str, Any]] = [{"name": f"r{n}", "subject": f"r{n}", "version": 1} for n in range(9)]
     for reference in references:
         server.add_subject(reference["subject"], 1, large)
     server.add(1, "int", references=references)
