@@ -30,7 +30,8 @@ log = structlog.get_logger(__name__)
 _PIECE_BYTES: Final = 256 * 1024
 _LOOK_SECONDS: Final = 1.0
 _AGAIN_SECONDS: Final = 1.0
-_FOREVER: Final = 3_600.0
+_PASS_SECONDS: Final = 1.0
+"""After so long without events the sink is told what has passed that is none (the ends of transactions)."""
 _LATE: Final = "the group could not be joined in time; try again"
 
 
@@ -270,13 +271,14 @@ class SourceGroupReader:
                     if events <= 0 or size <= 0:
                         await self._changed.wait()
                         continue
-                    runs = await reader.next(events, min(size, _PIECE_BYTES), _FOREVER)
+                    runs = await reader.next(events, min(size, _PIECE_BYTES), _PASS_SECONDS)
                     if reading.cancel_called:
                         return None  # they are from where it is to be read no more
                     reader.lost.clear()
                     there = {p: o for p, o in reader.positions.items() if p in offsets}
                     self._sink.read(runs, there)
-                    self._tell()
+                    if runs:
+                        self._tell()
                 return reader.over
         except SubscribeRefused as refused:
             if refused.code in (RefusalCode.POSITIONS, RefusalCode.FAILED, RefusalCode.UNAVAILABLE):

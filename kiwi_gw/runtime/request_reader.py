@@ -126,7 +126,7 @@ class RequestReader:
             with trio.move_on_at(deadline) as scope:
                 await self._writer.wait()
             if scope.cancelled_caught:
-                return ()
+                return self._read(most_events, most_bytes)
 
     # --- for its connection ----------------------------------------------------------------
 
@@ -188,6 +188,7 @@ class RequestReader:
                 if prepared.events:
                     return runs
             elif not _notice_due(subscription):
+                self.positions = subscription.positions  # behind what is no event, too
                 return ()
 
     def _close(self) -> None:

@@ -284,6 +284,20 @@ async def test_consumers_that_cannot_be() -> None:
         assert (await ask(gateway, "DELETE", f"/consumer/{two}"))[0] == 204
 
 
+async def test_what_is_no_event_passes_by() -> None:
+    """The ends of transactions, behind the last message that is acknowledged: they do not stay as lag."""
+    async with subscribed() as (gateway, script):
+        await script.publish([b"0", b"1"])
+        one = await consumer(gateway)
+        assert (await change(gateway, "individual", await fetch(gateway, one)))[0] == 200
+        await script.pass_by(5)
+        await until(lambda: script.groups[GROUP] == {0: (5, "")})  # it looks once a second
+        status, answer = await ask(gateway, "GET", "/cursor")
+        assert (status, places(answer), answer["cursor"]["partitions"]["0"]["lag"]) == (200, {"0": 5}, 0)
+        await script.publish([b"5"])
+        assert values(await fetch(gateway, one)) == [5]
+
+
 async def test_what_is_read_past_during_a_commit_is_committed_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Offsets of which nobody is given anything: else the lag would stay until there is another message."""
     begun, may_end, commit = trio.Event(), trio.Event(), ScriptedMember.commit
