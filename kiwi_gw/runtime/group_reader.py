@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 _PIECE_BYTES: Final = 256 * 1024
 _LOOK_SECONDS: Final = 1.0
 _AGAIN_SECONDS: Final = 1.0
-_PASS_SECONDS: Final = 1.0
+PASS_SECONDS: Final = 5.0
 """After so long without events the sink is told what has passed that is none (the ends of transactions)."""
 _LATE: Final = "the group could not be joined in time; try again"
 
@@ -271,7 +271,7 @@ class SourceGroupReader:
                     if events <= 0 or size <= 0:
                         await self._changed.wait()
                         continue
-                    runs = await reader.next(events, min(size, _PIECE_BYTES), _PASS_SECONDS)
+                    runs = await reader.next(events, min(size, _PIECE_BYTES), PASS_SECONDS)
                     if reading.cancel_called:
                         return None  # they are from where it is to be read no more
                     reader.lost.clear()

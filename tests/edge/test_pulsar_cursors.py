@@ -11,7 +11,7 @@ import trio
 from kiwi_gw.api import CommitRefused, RefusalCode
 from kiwi_gw.dialects.pulsar import subscriptions
 from kiwi_gw.dialects.pulsar.message_ids import MessageId, read_message_id
-from kiwi_gw.runtime import request_rights
+from kiwi_gw.runtime import group_reader, request_rights
 from kiwi_gw.testing import GatewayUnderTest, ScriptedSources, open_gateway
 from kiwi_gw.testing.scripted_groups import ScriptedMember
 from tests.edge.test_pulsar import Rights
@@ -284,8 +284,9 @@ async def test_consumers_that_cannot_be() -> None:
         assert (await ask(gateway, "DELETE", f"/consumer/{two}"))[0] == 204
 
 
-async def test_what_is_no_event_passes_by() -> None:
+async def test_what_is_no_event_passes_by(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ends of transactions, behind the last message that is acknowledged: they do not stay as lag."""
+    monkeypatch.setattr(group_reader, "PASS_SECONDS", 0.1)
     async with subscribed() as (gateway, script):
         await script.publish([b"0", b"1"])
         one = await consumer(gateway)
