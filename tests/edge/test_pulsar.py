@@ -6,6 +6,7 @@ import gzip
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from kiwi_gw.api import Action, HeadCredential, Identity, Permit, Refusal, Sourc
 from kiwi_gw.dialects.pulsar import topics
 from kiwi_gw.dialects.pulsar.message_ids import read_message_id
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings, PulsarSource
+from kiwi_gw.edge import listener
+from kiwi_gw.edge.http_exchange import HttpLimits
 from kiwi_gw.testing import GatewayUnderTest, Script, ScriptedSources, open_gateway
 from tests.edge.wire import asked
 
@@ -432,6 +435,16 @@ async def test_errors_of_the_head_have_the_form_of_all_errors(more: str, status:
             assert f"HTTP/1.1 {status} ".encode() in head
             assert b"cache-control: no-store" in head.lower()
             assert json.loads(body)["error_code"] == code
+
+
+async def test_a_body_that_comes_too_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "HttpLimits", partial(HttpLimits, body_seconds=0.1))
+    head = f"POST {OWN} HTTP/1.1\nHost: 127.0.0.1\nContent-Type: application/json\nContent-Length: 9\n\n{{"
+    async with pulsar() as (gateway, _):
+        found, _, body = (await raw(gateway, head)).rpartition(b"\r\n\r\n")
+        assert b"HTTP/1.1 408 " in found
+        assert b"connection: close" in found.lower()
+        assert json.loads(body)["error_code"] == 40801
 
 
 async def test_a_source_that_is_removed_under_a_request() -> None:
