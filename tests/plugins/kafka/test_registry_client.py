@@ -129,9 +129,10 @@ async def test_what_cannot_be_used(server: RegistryServer, schema: Any, more: An
 
 async def test_references_that_are_too_large_together(server: RegistryServer) -> None:
     large = {"type": "int", "doc": "x" * (MOST_BYTES // 2 - 1_000)}
-    references: list[dict[str, Any]] = [{"name": f"r{n}", "subject": f"r{n}", "version": 1} for n in range(9)]
-    for reference in references:
-        server.add_subject(reference["subject"], 1, large)
+    names = [f"r{n}" for n in range(9)]
+    for name in names:
+        server.add_subject(name, 1, large)
+    references = [{"name": name, "subject": name, "version": 1} for name in names]
     server.add(1, "int", references=references)
     client = RegistryClient(RegistrySettings(url=server.url))
     assert await client.schema(1) == NoSchema("it refers to another one: they are too large together")
