@@ -109,7 +109,7 @@ def _writer(schema: object, code: PulsarCode, references: tuple[str, ...] = ()) 
         return datum_writer(schema_text(schema), references)
     except ModuleNotFoundError:
         raise PulsarError(code, "this gateway cannot read Avro: pip install 'kiwi-gw[avro]'") from None
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise PulsarError(code, str(error)[:_MOST_WORDS]) from None
 
 

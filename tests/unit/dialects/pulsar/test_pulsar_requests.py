@@ -266,3 +266,14 @@ def test_what_a_schema_makes_of_little_is_bounded() -> None:
         assert len(rights.written) == (count if expected == 200 else 0)
     assert answer["error_code"] == 42205
     assert "16,777,216 bytes together" in answer["message"]
+
+
+def test_a_schema_of_any_depth_is_no_fault() -> None:
+    """That it can be read does not mean that it can be written as text again, which is done further in."""
+    for depth in range(940, 1_000):
+        doc = "[" * depth + "]" * depth
+        schema = f'{{"type":"AVRO","schema":{{"type":"int","doc":{doc}}}}}'
+        body = f'{{"value_schema":{schema},"messages":[{{"value":1}}]}}'.encode()
+        assert answered(Producing(PulsarSettings()), body, None)[0] in (400, 422)
+        body = json.dumps({"valueSchema": schema, "messages": [{"payload": "1"}]}).encode()
+        assert answered(BrokerProducing(PulsarSettings()), body, None)[0] in (400, 422)
