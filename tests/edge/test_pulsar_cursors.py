@@ -284,6 +284,20 @@ async def test_consumers_that_cannot_be() -> None:
         assert (await ask(gateway, "DELETE", f"/consumer/{two}"))[0] == 204
 
 
+async def test_a_reset_beyond_the_end_is_refused() -> None:
+    """All that came before that would be passed over in silence, and Kafka keeps no offset above 2^63."""
+    async with subscribed() as (gateway, script):
+        await script.publish([b"0", b"1"])
+        one = await consumer(gateway)
+        life = read_message_id((await fetch(gateway, one))[0]["messageId"]).life
+        for offset in (3, 2**63, 2**64 - 1):
+            status, answer = await reset(gateway, [str(MessageId(life, offset, 0))])
+            assert (status, answer["error_code"]) == (409, 40904)
+        assert (await reset(gateway, [str(MessageId(life, 2, 0))]))[0] == 200
+        await script.publish([b"2"])
+        assert values(await fetch(gateway, one)) == [2]
+
+
 async def test_what_is_no_event_passes_by(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ends of transactions, behind the last message that is acknowledged: they do not stay as lag."""
     monkeypatch.setattr(group_reader, "PASS_SECONDS", 0.1)

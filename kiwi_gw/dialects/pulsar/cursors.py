@@ -220,7 +220,11 @@ async def _reset_to(request: Request, topic: ConsumedTopic, to: object) -> Posit
     if isinstance(to, int):
         return await rights.places(source_id, AtTime(to))
     if isinstance(to, list) and to:
-        return dict(_place(text, topic) for text in to)
+        wanted = dict(_place(text, topic) for text in to)
+        ends = await rights.places(source_id, StartAt.LATEST)
+        if any(offset > ends.get(partition, offset) for partition, offset in wanted.items()):
+            raise PulsarError(PulsarCode.GONE, "a message is not there: its partition ends before it")
+        return wanted
     words = "to must be earliest, latest, milliseconds since 1970 or an array of ids of messages"
     raise PulsarError(PulsarCode.MALFORMED, words)
 
