@@ -176,6 +176,10 @@ class SchemaRegistrar(Protocol):
     async def find_schema(self, part: Part, version: int) -> SchemaVersion:
         """Return what has this version. Raises SchemaRefused."""
 
+    async def known_schema(self, part: Part, definition: str) -> SchemaVersion:
+        """Return the version that this schema is. Raises SchemaRefused, also if it is none, and leaves it
+        so."""
+
 
 @runtime_checkable
 class Committer(Protocol):

@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Struct
 
-from kiwi_gw.api import GroupState, SchemaVersion
+from kiwi_gw.api import GroupState, RegisteredSchema, SchemaVersion
 from kiwi_gw.decoding import sentence
 from kiwi_gw.dialect_api.reading import AtEvents, EventReader, GroupReader, GroupSink, GroupTerms, WireOf
 from kiwi_gw.errors import KiwiError
@@ -126,6 +126,11 @@ class ClientRights(Protocol):
 
     async def find_schema(self, source_id: str, part: Part, version: int) -> SchemaVersion:
         """Find the schema with this version, likewise."""
+
+    async def schema_versions(
+        self, source_id: str, part: Part, schemas: Sequence[RegisteredSchema], within: float
+    ) -> Mapping[int, int]:
+        """Find the versions that schemas are, by their ids: those that are known within so many seconds."""
 
 
 class RecordWriter(Protocol):

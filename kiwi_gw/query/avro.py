@@ -48,16 +48,16 @@ def schema_head(schema_id: int) -> bytes:
 
 class RegisteredSchema:
     """A schema as a registry has it under an id. What has an id never changes: so the same bytes are read as
-    the same value, whenever and for whomever they are. size: characters of its text, and of those of its
-    references."""
+    the same value, whenever and for whomever they are. text: its own. size: characters of that, and of those
+    of its references."""
 
-    __slots__ = ("__weakref__", "_head", "_read", "id", "size")
+    __slots__ = ("__weakref__", "_head", "_read", "id", "size", "text")
 
     def __init__(self, schema_id: int, text: str, references: Sequence[str] = ()) -> None:
         """Make it of JSON text. references: the schemas with the types that it names, each behind those that
         it names itself. Raises ValueError, in words: it cannot be used; ModuleNotFoundError: no package for
         Avro."""
-        self.id = schema_id
+        self.id, self.text = schema_id, text
         self.size = len(text) + sum(map(len, references))
         self._head = schema_head(schema_id)
         self._read = _reader(text, references, guarded=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol, cast
@@ -18,6 +18,7 @@ from kiwi_gw.api import (
     Groups,
     GroupState,
     History,
+    RegisteredSchema,
     SchemaRefused,
     SchemaRegistrar,
     SchemaVersion,
@@ -261,6 +262,18 @@ class RequestRights:
     async def find_schema(self, source_id: str, part: Part, version: int) -> SchemaVersion:
         with _in_time(SchemaRefused):
             found = await self._registrar(source_id).find_schema(part, version)
+        self.resume()
+        return found
+
+    async def schema_versions(
+        self, source_id: str, part: Part, schemas: Sequence[RegisteredSchema], within: float
+    ) -> Mapping[int, int]:
+        found = {}
+        with trio.move_on_after(within):
+            for schema in schemas:
+                with suppress(SchemaRefused):  # it has none
+                    known = await self._registrar(source_id).known_schema(part, schema.text)
+                    found[schema.id] = known.version
         self.resume()
         return found
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal
 
 import trio
@@ -109,12 +110,13 @@ class Script:
         keys: Sequence[bytes | None] | None = None,
         gap: Gap | None = None,
         timestamp: int = -1,
+        columns: Mapping[str, Sequence[object]] = MappingProxyType({}),
     ) -> Batch:
         """Publish one batch with the next offsets of a partition. Returns when the gateway has taken it;
         raises what the gateway raised if it did not.
 
         keys: as many as values; without them the keys are null. gap: what the source lost before the
-        batch; its ranges must begin at the next offsets, which move behind them.
+        batch; its ranges must begin at the next offsets, which move behind them. columns: further ones.
         """
         column = list(values)
         for lost, (_, last) in (gap.ranges if gap is not None else {}).items():
@@ -128,6 +130,7 @@ class Script:
                 "key": [None] * len(column) if keys is None else list(keys),
                 "value": column,
                 "timestamp": [timestamp] * len(column),
+                **columns,
             },
             cost=sum(64 + len(value or b"") for value in column),
             gap=gap,
@@ -243,6 +246,9 @@ class _Writable(_Replayable):
 
     async def find_schema(self, part: Part, version: int) -> SchemaVersion:
         return await self._script.schemas.find_schema(part, version)
+
+    async def known_schema(self, part: Part, definition: str) -> SchemaVersion:
+        return await self._script.schemas.known_schema(part, definition)
 
     async def committed(self, group: str) -> Mapping[int, tuple[int, str]]:
         await trio.lowlevel.checkpoint()

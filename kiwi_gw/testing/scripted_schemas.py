@@ -41,6 +41,12 @@ class ScriptedSchemas:
                 return schema
         raise SchemaRefused(RefusalCode.UNKNOWN_VERSION, f"there is no version {version}")
 
+    async def known_schema(self, part: Part, definition: str) -> SchemaVersion:
+        for schema in await self._of(part, definition):
+            if schema.definition == definition:
+                return schema
+        raise SchemaRefused(RefusalCode.UNKNOWN_VERSION, "it is none")
+
     async def _of(self, part: Part, asked: str | int) -> Sequence[SchemaVersion]:
         self.asked.append((part, asked))
         await self.answers.wait()

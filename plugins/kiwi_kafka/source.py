@@ -148,6 +148,10 @@ class KafkaSource:
         """Find it under the subject of the topic."""
         return await self._kafka.subject_versions.find(f"{self._topic}-{part}", version)
 
+    async def known_schema(self, part: Part, definition: str) -> SchemaVersion:
+        """Find it under the subject of the topic, if it is there."""
+        return await self._kafka.subject_versions.known(f"{self._topic}-{part}", definition)
+
     async def committed(self, group: str) -> Mapping[int, tuple[int, str]]:
         """Return what is in `__consumer_offsets`. Raises CommitRefused."""
         return await self._kafka.commits.fetch(group, self._topic, (await self._live()).next)

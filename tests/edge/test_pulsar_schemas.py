@@ -13,7 +13,15 @@ import fastavro
 import pytest
 import trio
 
-from kiwi_gw.api import Decode, RefusalCode, SchemaRefused, SchemaVersion
+from kiwi_gw.api import (
+    SCHEMA_COLUMNS,
+    Decode,
+    RefusalCode,
+    RegisteredSchema,
+    SchemaRefused,
+    SchemaVersion,
+)
+from kiwi_gw.dialects.pulsar import reading as reading_module
 from kiwi_gw.errors import ConfigError
 from kiwi_gw.testing import GatewayUnderTest, Script, ScriptedSources, open_gateway
 from tests.edge.test_pulsar import BROKER, OWN, ask
@@ -214,6 +222,46 @@ async def test_a_registry_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) 
             assert "nothing was written: " in answer["message"]
         assert script.positions == {0: 0}
         assert gateway.gateway.request_load.body_bytes == 0
+
+
+async def test_who_reads_is_told_which_schemas_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that the messages name, in the order in which they come, and their versions where the registry
+    says them."""
+    schemas = [
+        RegisteredSchema(number, text) for number, text in ((7, '"int"'), (8, '"long"'), (9, '"string"'))
+    ]
+    int_, long_, text = schemas
+    named = [None, long_, int_, long_, text, None]
+    values = [b"x", b"\0\0\0\0\x08\x02", b"\0\0\0\0\x07\x04", b"\0\0\0\0\x08\x06", b"\0\0\0\0\x09\x02a", None]
+    reading = OWN + "/partitions/0/messages?include_schema=true"
+    async with topic(VALUES) as (gateway, script):
+        for schema in ('"int"', '"long"'):
+            await script.schemas.register_schema("value", schema)
+        await script.publish(values, columns={SCHEMA_COLUMNS["value"]: named})
+
+        async def shown() -> list[tuple[int | None, object]]:
+            status, _, answer = await ask(gateway, path=reading, method="GET", headers=[])
+            assert (status, [message["value"] for message in answer["messages"]]) == (
+                200,
+                [None, 1, 2, 3, "a", None],
+            )
+            assert {(each["type"], *each["properties"]) for each in answer["schemas"]} <= {("AVRO",)}
+            return [
+                (each["version"], json.loads(base64.b64decode(each["data"]))) for each in answer["schemas"]
+            ]
+
+        assert await shown() == [(2, "long"), (1, "int"), (None, "string")]
+        script.schemas.refusal = SchemaRefused(RefusalCode.UNAVAILABLE, "not now")
+        assert await shown() == [(None, "long"), (None, "int"), (None, "string")]
+        script.schemas.refusal, script.schemas.answers = None, trio.Event()
+        monkeypatch.setattr(reading_module, "_VERSIONS_SECONDS", 0.01)
+        assert await shown() == [(None, "long"), (None, "int"), (None, "string")]
+        monkeypatch.setattr(reading_module, "MOST_SCHEMA_CHARACTERS", 12)
+        assert await shown() == [(None, "long"), (None, "int")]
+        monkeypatch.setattr(reading_module, "MOST_SCHEMAS", 1)
+        assert await shown() == [(None, "long")]
+        _, _, answer = await ask(gateway, path=reading.replace("true", "false"), method="GET", headers=[])
+        assert "schemas" not in answer
 
 
 async def test_many_messages_have_their_ids() -> None:

@@ -9,28 +9,35 @@ from __future__ import annotations
 import base64
 import math
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, NoReturn
 
 import msgspec
 
+from kiwi_gw.api import SCHEMA_COLUMNS, RegisteredSchema
 from kiwi_gw.codes import RefusalCode
-from kiwi_gw.dialect_api.http import HttpRequest, HttpResponse, HttpStream, NotStreamed
+from kiwi_gw.dialect_api.http import ClientRights, HttpRequest, HttpResponse, HttpStream, NotStreamed
 from kiwi_gw.dialect_api.reading import AtEvents, EventReader
 from kiwi_gw.dialects.pulsar.errors import JSON, PulsarCode, PulsarError
 from kiwi_gw.dialects.pulsar.message_encoder import IN_ARRAY, IN_LINES, messages_wire
 from kiwi_gw.dialects.pulsar.message_ids import read_message_id
 from kiwi_gw.dialects.pulsar.messages import ReadParameters, SchemaRead
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings
-from kiwi_gw.dialects.pulsar.topics import ReadableTopic, readable_topic
-from kiwi_gw.dialects.pulsar.values import schema_read
+from kiwi_gw.dialects.pulsar.topics import ReadableTopic, readable_topic, registers
+from kiwi_gw.dialects.pulsar.values import Kind, schema_read
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import AtOffset, AtTime, CloseReason, Start, StartAt
 
 LINES: Final = "application/x-ndjson"
 
 PIECE_BYTES: Final = 64 * 1024
+MOST_SCHEMAS: Final = 16
+MOST_SCHEMA_CHARACTERS: Final = 256 * 1024
+"""Of a registry, which an answer shows."""
+_VERSIONS_SECONDS: Final = 1.0
+"""How long the registry may take to say which versions they are."""
 _SIGN_OF_LIFE_SECONDS: Final = 15.0
 _FOREVER: Final = 2**53
 _FIRST_PAGE_SECONDS: Final = 2.0
@@ -111,6 +118,8 @@ async def _answer(
                 yield b""
                 return
             messages = _Messages(reader, asked.max_messages or 100, asked.max_bytes or 1 << 20)
+            if asked.include_schema and registers(topic.info, "value"):
+                messages.schemas = {}
             piece, separator = _head(topic, asked), b""
             found = await messages.begin(start)
             if not (found or reader.lost or messages.over):
@@ -123,7 +132,10 @@ async def _answer(
                 yield piece
                 piece, separator = b"", IN_ARRAY
                 found = await messages.next(_NEXT_PAGE_SECONDS if reader.behind else 0)
-            yield b"%b],%b\n" % (piece, _encode(_tail(topic, reader))[1:])
+            tail = _tail(topic, reader)
+            if messages.schemas is not None:
+                tail["schemas"] = await _versions(topic, request.rights, messages.schemas.values())
+            yield b"%b],%b\n" % (piece, _encode(tail)[1:])
     except SubscribeRefused as refused:
         _refuse(refused)
 
@@ -153,7 +165,10 @@ async def _lines(
 
 
 class _Messages:
-    """Read so many messages and bytes, as text; one message always passes."""
+    """Read so many messages and bytes, as text; one message always passes. schemas: those of a registry that
+    their values name, by id; None: nobody wants to know."""
+
+    schemas: dict[int, RegisteredSchema] | None = None
 
     def __init__(self, reader: EventReader, events: int, size: int) -> None:
         self._reader, self._events, self._bytes = reader, events, size
@@ -180,6 +195,11 @@ class _Messages:
         found = b"".join(run.bytes for run in runs)
         self._events -= sum(run.events for run in runs)
         self._bytes -= len(found)
+        if self.schemas is not None:
+            for run in runs:
+                column = run.batch.columns.get(SCHEMA_COLUMNS["value"], ())
+                named = (column[index] for index, _ in run.fragments) if column else ()
+                self.schemas |= {s.id: s for s in named if isinstance(s, RegisteredSchema)}
         return found
 
 
@@ -189,12 +209,28 @@ def _refuse(refused: SubscribeRefused) -> NoReturn:
 
 
 def _head(topic: ReadableTopic, asked: ReadParameters) -> bytes:
-    """Begin the object. The schemas stand before the messages."""
-    if not asked.include_schema:
+    """Begin the object. What all of the messages have as their schema stands before them; behind them, what
+    they name each for itself."""
+    if not asked.include_schema or registers(topic.info, "value"):
         return b'{"messages":['
-    kind = schema_read(topic.info)
-    data = base64.b64encode(kind.definition.encode()).decode()
-    return b'{"schemas":%b,"messages":[' % _encode([SchemaRead(kind.type, None, data, {})])
+    return b'{"schemas":%b,"messages":[' % _encode([_schema(schema_read(topic.info))])
+
+
+async def _versions(
+    topic: ReadableTopic, rights: ClientRights, named: Iterable[RegisteredSchema]
+) -> Sequence[SchemaRead]:
+    """Say what the schemas are that messages name, and which versions, as far as the registry says so in
+    time."""
+    shown: list[RegisteredSchema] = []
+    for schema in islice(named, MOST_SCHEMAS):
+        if sum(len(each.text) for each in shown) + len(schema.text) <= MOST_SCHEMA_CHARACTERS:
+            shown.append(schema)
+    versions = await rights.schema_versions(topic.info.id, "value", shown, _VERSIONS_SECONDS)
+    return [_schema(Kind("AVRO", each.text), versions.get(each.id)) for each in shown]
+
+
+def _schema(kind: Kind, version: int | None = None) -> SchemaRead:
+    return SchemaRead(kind.type, version, base64.b64encode(kind.definition.encode()).decode(), {})
 
 
 def _tail(topic: ReadableTopic, reader: EventReader) -> dict[str, object]:

@@ -17,8 +17,10 @@ from kiwi_kafka.registry.documents import (
     HIGHEST_ID,
     NoSchema,
     Reference,
+    RegisteredDocument,
     RegistryUnavailable,
     SchemaDocument,
+    is_unknown,
     registered_document,
     schema_document,
 )
@@ -74,9 +76,16 @@ class RegistryClient:
         found = registered_document(await self._fetch(f"{path}/versions", body))
         if found.version is None:
             found = registered_document(await self._fetch(path, body))
-        if found.version is None or not (0 <= found.id <= HIGHEST_ID and 0 < found.version <= HIGHEST_ID):
-            raise RegistryUnavailable("its answer has no version, or no id that records can have")
-        return SchemaVersion(found.id, found.version, definition)
+        return _version(found, definition)
+
+    async def known(self, subject: str, definition: str) -> SchemaVersion:
+        """Return the version that a schema is of a subject. Raises RegistryUnavailable and SchemaRefused,
+        also if it is none."""
+        body = msgspec.json.encode({"schema": definition})
+        answer = await self._fetch(f"/subjects/{quote(subject, safe='')}", body)
+        if answer.status == 404 and is_unknown(answer.body):
+            raise SchemaRefused(RefusalCode.UNKNOWN_VERSION, f"it is no schema of {subject}")
+        return _version(registered_document(answer), definition)
 
     async def find(self, subject: str, version: int) -> SchemaVersion:
         """Return what has this version of a subject. Raises RegistryUnavailable and SchemaRefused."""
@@ -130,3 +139,10 @@ class RegistryClient:
         headers = self._headers if body is None else {**self._headers, "Content-Type": _JSON}
         request = FetchRequest(f"{self.url}{path}", self._deadline, MOST_BYTES, headers, self._context, body)
         return await fetch(request, "kiwi_kafka schema")
+
+
+def _version(found: RegisteredDocument, definition: str) -> SchemaVersion:
+    """Return the version that a schema is. Raises RegistryUnavailable."""
+    if found.version is None or not (0 <= found.id <= HIGHEST_ID and 0 < found.version <= HIGHEST_ID):
+        raise RegistryUnavailable("its answer has no version, or no id that records can have")
+    return SchemaVersion(found.id, found.version, definition)

@@ -77,7 +77,7 @@ def schema_document(answer: FetchAnswer) -> SchemaDocument | NoSchema:
     if answer.too_large and answer.status == 200:
         return NoSchema("its schema is too large")
     if answer.failure:
-        if answer.status == 404 and _is_unknown(answer.body):
+        if answer.status == 404 and is_unknown(answer.body):
             return NoSchema("the registry does not know it", unknown=True)
         raise _unavailable(answer)
     try:
@@ -113,7 +113,7 @@ def _unavailable(answer: FetchAnswer) -> RegistryUnavailable:
     return RegistryUnavailable(answer.failure)
 
 
-def _is_unknown(body: bytes) -> bool:
+def is_unknown(body: bytes) -> bool:
     try:
         return _decode_error(body).error_code in _UNKNOWN
     except (ValueError, RecursionError):

@@ -46,6 +46,9 @@ class KeepsVersions(Protocol):
     async def find(self, subject: str, version: int) -> SchemaVersion:
         """Return what has this version."""
 
+    async def known(self, subject: str, definition: str) -> SchemaVersion:
+        """Return the version that a schema is there; one that is none is refused."""
+
 
 @dataclass(slots=True, eq=False)
 class _Asked:
@@ -72,6 +75,14 @@ class SubjectVersions:
     async def find(self, subject: str, version: int) -> SchemaVersion:
         """Return what has this version. Raises SchemaRefused."""
         return await self._once((subject, version), partial(self._client.find, subject, version))
+
+    async def known(self, subject: str, definition: str) -> SchemaVersion:
+        """Return the version that a schema is there. Raises SchemaRefused, also if it is none."""
+        found = self._kept.known((subject, definition))
+        # Who registers it meanwhile must not be told that it is none.
+        return found or await self._once(
+            (f"{subject}?", definition), partial(self._client.known, subject, definition)
+        )
 
     async def _register(self, subject: str, definition: str) -> SchemaVersion:
         try:

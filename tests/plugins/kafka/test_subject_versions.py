@@ -45,6 +45,43 @@ async def refused(asked: Any) -> tuple[str, str]:
     return caught.value.code, str(caught.value)
 
 
+async def test_a_schema_that_is_none_is_not_made_one(server: RegistryServer) -> None:
+    versions = versions_of(server)
+    for _ in range(2):
+        code, words = await refused(versions.known("t-value", WRITTEN))
+        assert (code, words) == (RefusalCode.UNKNOWN_VERSION, "it is no schema of t-value")
+    assert server.subjects == {}
+    made = await versions.register("t-value", WRITTEN)
+    asked = len(server.requests)
+    assert await versions.known("t-value", WRITTEN) == made
+    assert len(server.requests) == asked, "it is known"
+    other = versions_of(server)
+    assert [await other.known("t-value", WRITTEN) for _ in range(2)] == [made] * 2
+    assert len(server.requests) == asked + 1
+    assert (await refused(other.known("t-value", LATER)))[0] == RefusalCode.UNKNOWN_VERSION
+    server.trouble = 500, b"{}"
+    assert (await refused(other.known("t-value", LATER)))[0] == RefusalCode.UNAVAILABLE
+
+
+async def test_who_asks_for_a_schema_that_is_just_being_registered_hides_it_from_nobody() -> None:
+    client = Client()
+    versions = SubjectVersions(client, SchemaCache())
+    found: list[SchemaVersion] = []
+
+    async def register() -> None:
+        found.append(await versions.register("t-value", WRITTEN))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(refused, versions.known("t-value", WRITTEN))
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(register)
+        while len(client.asked) < 2:
+            await trio.testing.wait_all_tasks_blocked()
+        client.fails_to_know = SchemaRefused(RefusalCode.UNKNOWN_VERSION, "none")
+        client.may.set()
+    assert len(found) == 1
+
+
 @pytest.mark.parametrize("says_version", [True, False])
 async def test_a_schema_has_a_version_of_its_subject(server: RegistryServer, says_version: bool) -> None:
     server.says_version = says_version
@@ -205,12 +242,19 @@ class Client:
     now: int = 0
     most: int = 0
     fails: Exception | None = None
+    fails_to_know: SchemaRefused | None = None
 
     async def register(self, subject: str, definition: str) -> SchemaVersion:
         return await self._answer(definition, len(self.asked) + 1)
 
     async def find(self, subject: str, version: int) -> SchemaVersion:
         return await self._answer(version, version)
+
+    async def known(self, subject: str, definition: str) -> SchemaVersion:
+        found = await self._answer(f"known {definition}", 3)
+        if self.fails_to_know is not None:
+            raise self.fails_to_know
+        return found
 
     async def _answer(self, asked: str | int, version: int) -> SchemaVersion:
         self.asked.append(asked)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -108,6 +108,11 @@ class Rights:
         if version == 1:
             return SchemaVersion(77, 1, '["null", "long", "string"]')
         raise SchemaRefused(RefusalCode.UNKNOWN_VERSION, "there is no such version")
+
+    async def schema_versions(
+        self, source_id: str, part: Part, schemas: Sequence[RegisteredSchema], within: float
+    ) -> Mapping[int, int]:
+        raise AssertionError("who writes reads nothing")
 
     async def produce(self, records: Sequence[Outgoing], within: float) -> Sequence[Published | Unpublished]:
         await trio.lowlevel.checkpoint()
