@@ -83,6 +83,7 @@ class MemoryWatch:
         self._give_back = give_back or _give_back
         self._least = math.inf  # beside what is counted, since some was given back
         self._looks = 0
+        self._once_more = False
         self._told = False
 
     def look(self) -> None:
@@ -112,13 +113,14 @@ class MemoryWatch:
             self._budget.shrink(1)
 
     def _give_back_if_much(self, beside: int) -> None:
-        """Give memory back where there is much more of it than there was. beside: bytes beside what is
-        counted."""
+        """Give memory back where there is much more of it than there was, and once more a while later: it may
+        have been in use until then. beside: bytes beside what is counted."""
         self._looks += 1
         self._least = min(self._least, beside)
-        if beside - self._least >= MUCH and self._looks >= BETWEEN:
+        much = beside - self._least >= MUCH
+        if (much or self._once_more) and self._looks >= BETWEEN:
             self._give_back()
-            self._looks, self._least = 0, math.inf
+            self._looks, self._least, self._once_more = 0, math.inf, much
 
     def _judge(self, percent: float) -> Overload:
         for level, threshold in (

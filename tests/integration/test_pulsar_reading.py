@@ -8,6 +8,7 @@ import json
 import sys
 import termios
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -178,15 +179,14 @@ async def test_clients_that_do_not_read_cost_little_memory(
         await first.receive_some()
         await first.aclose()
         before, _ = running.memory()
-        with trio.fail_after(60):
-            slow = [await ask(number % 4) for number in range(100)]
-            for stream in slow:  # the gateway has sent it all that it will
-                while waiting_bytes(stream) < 64 * 1024:  # noqa: ASYNC110  (nobody tells)
-                    await trio.sleep(0.05)
-            while running.memory()[0] - before > 20 << 20:  # noqa: ASYNC110
-                await trio.sleep(0.1)
-        for stream in slow:
-            await stream.aclose()
+        async with AsyncExitStack() as stack:
+            with trio.fail_after(100):
+                slow = [await stack.enter_async_context(await ask(number % 4)) for number in range(100)]
+                for stream in slow:  # the gateway has sent it all that it will
+                    while waiting_bytes(stream) < 64 * 1024:  # noqa: ASYNC110  (nobody tells)
+                        await trio.sleep(0.05)
+                while running.memory()[0] - before > 20 << 20:  # noqa: ASYNC110
+                    await trio.sleep(0.1)
 
 
 def waiting_bytes(stream: trio.SocketStream) -> int:

@@ -77,9 +77,10 @@ def test_memory_that_was_let_go_of_is_given_back_once_in_a_while() -> None:
     assert look(90, times=2) == 1
     assert look(200, times=BETWEEN - 3) == 1, "it was done just now"
     assert look(200) == 2
-    assert look(190, times=2 * BETWEEN) == 2, "so much is in use"
-    assert look(513, times=2 * BETWEEN) == 2, "it would take too long"
-    assert look(512) == 3
+    assert look(190, times=BETWEEN) == 3, "what was in use then may be let go of now"
+    assert look(190, times=3 * BETWEEN) == 3, "so much is in use"
+    assert look(513, times=2 * BETWEEN) == 3, "it would take too long"
+    assert look(512) == 4
 
 
 def test_levels_come_at_80_and_90_percent_and_go_5_points_lower() -> None:
