@@ -177,12 +177,14 @@ def place_in(headers: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
 
 async def test_rows_say_what_they_come_from(stage: Stage) -> None:
     """In a header, which who else reads the topic sees."""
-    async with subscribed(stage, "exploded", "others-see") as readers:
+    async with subscribed(stage, "exploded", "others-see", "keyed", "united") as readers:
         await stage.flights.produce(100)
-        for reader in readers.values():
+        for name in ("exploded", "others-see"):
             with stage.gateway.patience():
-                await reader.have(made_of.count(stage.flights.rows(made_of.exploded)))
+                await readers[name].have(made_of.count(stage.flights.rows(made_of.exploded)))
         check(stage, "exploded", readers["exploded"])
+        # Or their rows would come to those who subscribe next.
+        await have_all(stage, {name: readers[name] for name in ("keyed", "united")})
     said = Counter(place_in(one["headers"]) for one in readers["others-see"].results)
     rows = (row for own in stage.flights.rows(made_of.exploded).values() for row in own)
     assert said == Counter(("flights", str(p), str(o), str(number)) for p, o, number, _ in rows)
