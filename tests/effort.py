@@ -19,7 +19,10 @@ _MILLION_TIMES = 334
 
 
 def register() -> None:
-    """Make the profiles known: `pytest --hypothesis-profile check` uses one."""
+    """Make the profiles known: `pytest --hypothesis-profile check` uses one. Without any there is none of
+    Hypothesis' deadlines either: an example takes as long as the machine lets it."""
+    settings.register_profile("usual", deadline=None)
+    settings.load_profile("usual")
     settings.register_profile(CHECK, max_examples=_USUAL // 10, derandomize=True, deadline=None)
     settings.register_profile(LONG, max_examples=_USUAL * _TIMES, deadline=None)
     settings.register_profile(MILLION, max_examples=_USUAL * _MILLION_TIMES, deadline=None)
