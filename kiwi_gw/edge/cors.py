@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from kiwi_gw.dialect_api import HttpResponse
 from kiwi_gw.edge.caller_checks import check_origin
-from kiwi_gw.edge.plain_request import Handler, PlainRequest
+from kiwi_gw.edge.plain_request import NO_STORE, Handler, PlainRequest
 from kiwi_gw.runtime.gateway import Gateway
 
 _NAMES = re.compile(r"[A-Za-z0-9, -]{1,256}")  # of headers
@@ -43,6 +43,6 @@ def preflight(gateway: Gateway, methods: Callable[[], str]) -> Handler:
             ("Access-Control-Allow-Headers", wanted if _NAMES.fullmatch(wanted) else _USUAL),
             ("Access-Control-Max-Age", "600"),
         )
-        return HttpResponse(204, headers=(*page_headers(gateway, request), *may))
+        return HttpResponse(204, headers=(*page_headers(gateway, request), *may, *NO_STORE))
 
     return handle

@@ -265,6 +265,7 @@ async def test_methods_media_types_and_pages() -> None:
         assert (status, answer["error_code"], headers["allow"]) == (405, 40501, "OPTIONS, POST")
         status, headers, answer = await ask(gateway, path=OWN, method="OPTIONS", headers=[page])
         assert (status, headers["allow"], answer) == (204, "OPTIONS, POST", None)
+        assert headers["cache-control"] == "no-store"
         assert headers["access-control-allow-origin"] == page[1]
         text = [("Content-Type", "text/plain")]
         assert (await ask(gateway, messages({"value": "a"}), headers=text))[2]["error_code"] == 41501
