@@ -22,6 +22,7 @@ from kiwi_demo.loopback import HOST, free_ports
 from kiwi_demo.process import Child, tail
 from kiwi_spark.java.home import java_home
 from kiwi_spark.java.jar_set import JarSet, Locked, default_cache
+from tests.plugins.kafka.registry_server import registry_server
 
 _VERSION: Final = "2.6.13.Final"
 _NAME: Final = f"apicurio-registry-app-{_VERSION}"
@@ -89,3 +90,14 @@ def _set_rule(url: str) -> bool:
         return False
     except OSError:
         return False
+
+
+@pytest.fixture(params=["stand-in", pytest.param("Apicurio", marks=APICURIO)])
+async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
+    """Run both, one after the other: the stand-in, and the real one. Yields the address."""
+    if request.param == "stand-in":
+        with registry_server() as server:
+            yield server.url
+    else:
+        async with apicurio(tmp_path) as address:
+            yield address

@@ -9,7 +9,7 @@ import io
 import json
 import urllib.request
 from base64 import b64decode
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import pytest
 import trio
 
 from kiwi_demo.broker import Broker
-from tests.integration.schema_registry import APICURIO, apicurio
+from tests.integration.schema_registry import url as url
 from tests.integration.test_pulsar import Client, clients, config, read
 from tests.integration.test_pulsar_reading import reader_of
 from tests.plugins.kafka.registry_server import RegistryServer, registry_server
@@ -40,16 +40,6 @@ V1: dict[str, Any] = {
 }
 V2 = {**V1, "fields": [*V1["fields"], {"name": "note", "type": ["null", "string"], "default": None}]}
 V3 = {**V1, "fields": [{"name": "item", "type": "int"}]}
-
-
-@pytest.fixture(params=["stand-in", pytest.param("Apicurio", marks=APICURIO)])
-async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
-    if request.param == "stand-in":
-        with registry_server() as server:
-            yield server.url
-    else:
-        async with apicurio(tmp_path) as address:
-            yield address
 
 
 def registered(broker: Broker, url: str, topic: str) -> dict[str, Any]:

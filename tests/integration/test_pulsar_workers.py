@@ -17,10 +17,9 @@ import pytest
 import trio
 
 from kiwi_demo.broker import Broker
-from kiwi_demo.jars import fetch_broker
 from tests.integration.gateway import GatewayProcess, gateway
 from tests.integration.test_pulsar import NewTopic, folder_of
-from tests.integration.test_pulsar_subscriptions import java_offsets, open_to_all
+from tests.integration.test_pulsar_subscriptions import check_committed, open_to_all
 from tests.topics import Topics
 
 pytestmark = pytest.mark.integration
@@ -165,8 +164,4 @@ async def test_consumers_at_random_acknowledge_everything(
                 for _ in range(8):
                     nursery.start_soon(consume)
             assert len(seen) == 10_000
-            group = f"kiwi-gw/subscription/public/default/{name}/s"
-            committed = await trio.to_thread.run_sync(
-                java_offsets, broker.bootstrap, group, await fetch_broker()
-            )
-            assert committed == {(name, p): 2_500 for p in range(4)}
+            await check_committed(broker, name, dict.fromkeys(range(4), 2500))

@@ -82,7 +82,7 @@ class MessageEncoder:
         separator: bytes,
         *,
         counted: bool,
-        read_as: ReadAs = AS_THE_SOURCE_SAYS,
+        read_as: ReadAs,
     ) -> None:
         self._partitions = partitions
         self._separator = separator

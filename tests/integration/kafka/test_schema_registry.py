@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,24 +12,14 @@ from kiwi_kafka.registry.client import RegistryClient
 from kiwi_kafka.registry.schema_cache import SchemaCache
 from kiwi_kafka.registry.subject_versions import SubjectVersions
 from kiwi_kafka.settings import RegistrySettings
-from tests.integration.schema_registry import APICURIO, apicurio
-from tests.plugins.kafka.registry_server import V1, registered, registry_server
+from tests.integration.schema_registry import url as url
+from tests.plugins.kafka.registry_server import V1, registered
 
 pytestmark = pytest.mark.integration
 
 WRITTEN = json.dumps(V1)
 LATER = json.dumps({**V1, "fields": [*V1["fields"], {"name": "gate", "type": "string", "default": ""}]})
 OTHER = json.dumps({**V1, "fields": [{"name": "carrier", "type": "int"}]})
-
-
-@pytest.fixture(params=["stand-in", pytest.param("Apicurio", marks=APICURIO)])
-async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
-    if request.param == "stand-in":
-        with registry_server() as server:
-            yield server.url
-    else:
-        async with apicurio(tmp_path) as address:
-            yield address
 
 
 def versions_of(url: str) -> SubjectVersions:

@@ -45,12 +45,18 @@ async def refused(asked: Any) -> tuple[str, str]:
     return caught.value.code, str(caught.value)
 
 
-async def test_a_schema_that_is_none_is_not_made_one(server: RegistryServer) -> None:
+async def test_a_schema_that_is_none_is_not_made_one(
+    server: RegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     versions = versions_of(server)
-    for _ in range(2):
+    for _ in range(3):
         code, words = await refused(versions.known("t-value", WRITTEN))
         assert (code, words) == (RefusalCode.UNKNOWN_VERSION, "it is no schema of t-value")
-    assert server.subjects == {}
+    assert (server.subjects, len(server.requests)) == ({}, 1), "it is not asked for again at once"
+    monkeypatch.setattr(subject_versions, "NONE_SECONDS", -1.0)
+    for _ in range(2):
+        await refused(versions.known("t-key", WRITTEN))
+    assert len(server.requests) == 3
     made = await versions.register("t-value", WRITTEN)
     asked = len(server.requests)
     assert await versions.known("t-value", WRITTEN) == made
@@ -61,6 +67,20 @@ async def test_a_schema_that_is_none_is_not_made_one(server: RegistryServer) -> 
     assert (await refused(other.known("t-value", LATER)))[0] == RefusalCode.UNKNOWN_VERSION
     server.trouble = 500, b"{}"
     assert (await refused(other.known("t-value", LATER)))[0] == RefusalCode.UNAVAILABLE
+
+
+async def test_who_reads_holds_up_nobody_who_writes() -> None:
+    client = Client()
+    versions = SubjectVersions(client, SchemaCache())
+    async with trio.open_nursery() as nursery:
+        for number in range(3 * AT_ONCE):
+            nursery.start_soon(versions.known, "t-value", f"{number}")
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(client.asked) == AT_ONCE
+        nursery.start_soon(versions.find, "t-value", 1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert client.asked[-1] == 1
+        client.may.set()
 
 
 async def test_who_asks_for_a_schema_that_is_just_being_registered_hides_it_from_nobody() -> None:
