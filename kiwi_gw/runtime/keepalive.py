@@ -120,10 +120,10 @@ class Keepalive:
             liveness.unanswered_at = None
             liveness.answered_bytes = writer.sent_bytes
             return False
-        # After an idle hour the last answer is an hour old the moment something is sent: count from when
-        # it was first seen to be missing.
+        # After an idle hour the last answer is an hour old the moment something is sent: what is seen to be
+        # missing for the first time was not missing at the last look.
         since = liveness.unanswered_at
-        liveness.unanswered_at = now if since is None else max(since, now - silence)
+        liveness.unanswered_at = now - min(silence, _ROUND) if since is None else max(since, now - silence)
         return now - liveness.unanswered_at >= limit
 
 
