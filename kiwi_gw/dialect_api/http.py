@@ -225,7 +225,8 @@ class ErrorPages:
 @dataclass(frozen=True, slots=True)
 class Operation:
     """What can be asked, for OpenAPI. body: None: it has none, or one of any kind. answers: what is answered,
-    by status; None: text. error_type: the media type of errors. body_required: whether there must be one."""
+    by status; None: text. error_type: the media type of errors. body_required: whether there must be one.
+    head: whether HEAD can be asked for, too, where this is GET."""
 
     method: str
     path: str
@@ -235,11 +236,12 @@ class Operation:
     answers: Mapping[int, type[Struct] | None] = field(default_factory=lambda: {200: None})
     error_type: str = "text/plain"
     body_required: bool = True
+    head: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRoute(Generic[P, B, A]):
-    """What the protocol answers to plain HTTP requests. GET also serves HEAD.
+    """What the protocol answers to plain HTTP requests.
 
     path: as for `WebSocketRoute`. admit: called when it is known who asks, before the body is read; what it
     returns is `HttpRequest.admitted`, or an answer: then the body is not read. answer: called for every
@@ -255,7 +257,7 @@ class HttpRoute(Generic[P, B, A]):
     json_only: a body with another Content-Type than `application/json` gets 415.
     shown: what OpenAPI says of the body of a handler that reads the bytes itself. error_type: what it says of
     errors (see `ErrorPages`). empty: whether it is answered with 204, and nothing.
-    body_required: whether there must be a body, where one is shown.
+    body_required: whether there must be a body, where one is shown. head: GET also serves HEAD.
     """
 
     method: str
@@ -276,6 +278,7 @@ class HttpRoute(Generic[P, B, A]):
     error_type: str = "text/plain"
     empty: bool = False
     body_required: bool = True
+    head: bool = True
 
     @property
     def operation(self) -> Operation:
@@ -291,6 +294,7 @@ class HttpRoute(Generic[P, B, A]):
             {204: None} if self.empty else {200: self.returns},
             self.error_type,
             self.body_required,
+            self.head,
         )
 
     def read_body(self, body: bytes) -> B:
@@ -311,9 +315,13 @@ def read_parameters(kind: type[T], path: Mapping[str, str], query: str) -> T:
     asked = dict(parse_qsl(query, keep_blank_values=True))
     if twice := asked.keys() & path.keys():
         raise InvalidRequest(f"{min(twice)} is in the path already")
-    given = {**asked, **path}
+    known = kind.__struct_encode_fields__
+    if kind.__struct_config__.forbid_unknown_fields and any(name not in known for name in asked):
+        takes = ", ".join([name for name in known if name not in path]) or "none"
+        # What was sent is not repeated: it may be a secret.
+        raise InvalidRequest(f"unknown parameter in the query; there are: {takes}")
     try:
-        return msgspec.convert(given, kind, strict=False)
+        return msgspec.convert({**asked, **path}, kind, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidRequest(sentence(error, kind)) from None
 

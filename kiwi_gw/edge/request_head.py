@@ -24,6 +24,7 @@ _TOKEN = frozenset(b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGH
 _LEGAL = bytes([0x09, 0x0A, 0x0D, *range(0x20, 0x7F), *range(0x80, 0x100)])
 _HOST = re.compile(r"(?:[A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 _ABSOLUTE = re.compile(r"(?:http|ws)s?://([^/?#]*)([^?#]*)(\?[^#]*)?", re.IGNORECASE)
+_PATH = re.compile(rb"[A-Z]+ (?:(?:http|ws)s?://[^/ \r\n]*)?(/[^ ?\r\n]*)", re.IGNORECASE)
 _CONTENT_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([^\r]*)", re.IGNORECASE)
 
 
@@ -97,16 +98,29 @@ class HeadCollector:
     def empty(self) -> bool:
         return not self._buffer
 
+    def error(self, status: int, message: str) -> HttpError:
+        """Return an error that knows for which path it is, as far as that has come."""
+        return self._located(HttpError(status, message))
+
+    def _located(self, error: HttpError) -> HttpError:
+        found = _PATH.match(self._buffer, self._start)
+        error.path = "" if found is None else found[1].decode("latin-1")
+        return error
+
     def feed(self, data: bytes | bytearray) -> RequestHead | None:
         """Return the head as soon as it is complete, else None. Raises HttpError 400, 417, 431, 501, 505.
 
         Give it nothing more after it has returned a head or raised.
         """
         self._buffer += data
-        end = self._find_end()
-        if end is None:
-            return None
-        return parse_head(bytes(self._buffer[self._start : end]), bytes(self._buffer[end:]))
+        try:
+            end = self._find_end()
+            if end is None:
+                return None
+            return parse_head(bytes(self._buffer[self._start : end]), bytes(self._buffer[end:]))
+        except HttpError as error:
+            self._located(error)
+            raise
 
     def _find_end(self) -> int | None:
         buffer = self._buffer
@@ -172,10 +186,10 @@ async def read_head(
             if not data:
                 if collector.empty:
                     return None
-                raise HttpError(400, "the connection ended inside the request head")
+                raise collector.error(400, "the connection ended inside the request head")
             head = collector.feed(data)
         return head
-    raise HttpError(408, f"no complete request head within {limits.seconds:g} s")
+    raise collector.error(408, f"no complete request head within {limits.seconds:g} s")
 
 
 def parse_head(raw: bytes, surplus: bytes = b"") -> RequestHead:
@@ -198,11 +212,7 @@ def parse_head(raw: bytes, surplus: bytes = b"") -> RequestHead:
     if authority is not None:
         headers = (("host", authority), *(pair for pair in headers if pair[0] != "host"))
     head = RequestHead(request.method.decode(), target, path, query, headers, version, raw, parsed, surplus)
-    try:
-        _check_framing(head)
-    except HttpError as error:
-        error.path = path
-        raise
+    _check_framing(head)
     return head
 
 

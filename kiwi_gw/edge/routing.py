@@ -62,18 +62,20 @@ class Routes:
 
     def add(self, operation: Operation, handler: Handler) -> None:
         """Serve with a handler what can be asked for, and describe it in `operations`."""
-        self.add_http(operation.method, operation.path, handler)
+        self.add_http(operation.method, operation.path, handler, head=operation.head)
         self.operations.append(operation)
 
-    def add_http(self, method: str, path: str, handler: Handler) -> None:
-        """Serve the path with a handler; GET also serves HEAD. ValueError if it is taken, or is none."""
+    def add_http(self, method: str, path: str, handler: Handler, *, head: bool = True) -> None:
+        """Serve the path with a handler. head: HEAD is served as GET. ValueError if it is taken, or none."""
         methods = self._http.at(path)
         if methods is None:
-            self._http.add(path, {method: handler})
-        elif method in methods:
+            methods = {}
+            self._http.add(path, methods)
+        if method in methods:
             raise ValueError(f"{method} {path} is served twice")
-        else:
-            methods[method] = handler
+        methods[method] = handler
+        if method == "GET" and head:
+            methods["HEAD"] = handler
 
     def methods(self, path: str) -> str:
         """Return what a path takes, as headers have it."""
@@ -93,14 +95,11 @@ class Routes:
         refusal = None if rejected is None else rejected.refusal
         stopping = rejected is not None and rejected.reason is Rejection.DRAINING
         failure = HttpFailure(error.status, error.message, refusal, stopping)
-        part = path
-        while part:
-            if (pages := self._error_pages.get(part)) is not None:
-                error.page = pages.answer(failure)
-                if NO_STORE[0] not in error.headers:
-                    error.headers = (*error.headers, *NO_STORE)
-                return
-            part = part.rpartition("/")[0]
+        above = [known for known in self._error_pages if f"{path}/".startswith(f"{known}/")]
+        if above:
+            error.page = self._error_pages[max(above, key=len)].answer(failure)
+            if NO_STORE[0] not in error.headers:
+                error.headers = (*error.headers, *NO_STORE)
 
     def resolve(self, head: RequestHead) -> WebSocketMatch | HttpMatch:
         """Find it, or raise HttpError: 404 unknown path (also for an upgrade where only HTTP is served), 405
@@ -119,12 +118,10 @@ class Routes:
             raise HttpError(405, "this path takes WebSocket connections only", (("Allow", "GET"),))
         pattern, methods, parameters = found
         handler = methods.get(head.method)
-        if handler is None and head.method == "HEAD":
-            handler = methods.get("GET")
         if handler is None:
             raise HttpError(405, "this path does not take that method", (("Allow", _allowed(methods)),))
         return HttpMatch(handler, pattern, parameters)
 
 
 def _allowed(methods: Collection[str]) -> str:
-    return ", ".join(sorted({*methods, *(["HEAD"] if "GET" in methods else [])}))
+    return ", ".join(sorted(methods))

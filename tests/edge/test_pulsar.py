@@ -134,7 +134,7 @@ ROWS: list[tuple[object, str, str, int]] = [
     ),
     (b"{", OWN, "the body is not JSON", 40001),
     (b'{"messages":[{"value":' + b"[" * 100_000, OWN, "the body is not JSON", 40001),
-    (messages({"value": "a"}), OWN + "?x=1", "unknown field", 40001),
+    (messages({"value": "a"}), OWN + "?x=1", "unknown parameter", 40001),
     (messages({"value": "a"}), "/topics/public/default/none", "there is no such topic", 40401),
     (messages({"value": "a"}), "/topics/public/default", "nothing is served at this path", 40400),
     (messages({"value": "a"}), "/topics", "nothing is served at this path", 40400),
@@ -374,6 +374,34 @@ async def test_head_has_no_body() -> None:
         answer = await raw(gateway, f"HEAD {OWN} HTTP/1.1\nHost: 127.0.0.1\nConnection: close\n\n")
         assert answer.startswith(b"HTTP/1.1 405")
         assert answer.endswith(b"\r\n\r\n")
+
+
+async def test_a_request_that_has_no_end_or_too_much_of_a_head_is_told_in_the_protocols_shape() -> None:
+    async with pulsar() as (gateway, _):
+        long = "a" * 9_000
+        for path, words, status in (
+            (OWN, f"Long: {long}\n\n", 431),
+            (f"{OWN}?long={long}", "\n\n", 431),
+            (f"http://127.0.0.1{OWN}", f"Long: {long}\n\n", 431),
+            (OWN, "Content-Length: 1\nContent-Length: 1\n\n", 400),
+            (OWN, "Name : a\n\n", 400),
+            (OWN, "Expect: nothing\n\n", 417),
+        ):
+            answer = await raw(gateway, f"POST {path} HTTP/1.1\nHost: 127.0.0.1\n{words}")
+            head, _, body = answer.partition(b"\r\n\r\n")
+            assert head.startswith(f"HTTP/1.1 {status}".encode())
+            assert json.loads(body)["error_code"] in (status * 100, 40001)
+        answer = await raw(gateway, f"POST {BROKER} HTTP/1.1\nHost: 127.0.0.1\nLong: {long}\n\n")
+        assert "reason" in json.loads(answer.partition(b"\r\n\r\n")[2])
+
+
+async def test_an_unknown_parameter_is_told_of_and_which_there_are() -> None:
+    async with pulsar() as (gateway, _):
+        answer = (await ask(gateway, messages({"value": "a"}), OWN + "?acks=0"))[2]
+        assert answer == {"error_code": 40001, "message": "unknown parameter in the query; there are: none"}
+        answer = (await ask(gateway, path=OWN + "/partitions/0/messages?form=latest", method="GET"))[2]
+        words = "unknown parameter in the query; there are: from, timeout, max_messages, max_bytes"
+        assert answer["message"] == f"{words}, include_schema"
 
 
 async def test_gzip_may_have_several_members() -> None:

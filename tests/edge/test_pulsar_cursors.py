@@ -17,6 +17,7 @@ from kiwi_gw.testing.scripted_groups import ScriptedMember
 from tests.edge.test_pulsar import Rights
 from tests.edge.test_pulsar_subscriptions import (
     GROUP,
+    PATH,
     ask,
     change,
     consumer,
@@ -275,7 +276,9 @@ async def test_consumers_that_cannot_be() -> None:
         status, answer = await ask(gateway, "POST", "", {"id": one})
         assert (status, answer["id"]) == (200, one), "the same one, again"
         assert await refused(gateway, {"id": "other"}, "") == (404, 40403)
-        assert (await ask(gateway, "HEAD", f"/consumer/{one}/messages"))[0] == 405
+        for method, status in (("HEAD", 405), ("POST", 405), ("OPTIONS", 204)):
+            found, headers, _ = await asked(gateway, method, f"{PATH}/consumer/{one}/messages")
+            assert (found, headers["allow"]) == (status, "GET, OPTIONS"), "HEAD would take messages unseen"
         assert (await ask(gateway, "DELETE", f"/consumer/{one}"))[0] == 204
         assert (await ask(gateway, "DELETE", f"/consumer/{one}"))[0] == 404
         await until(lambda: not script.members[GROUP].members)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from kiwi_gw.api import Identity, Interceptor, Record, SourceInfo, hookimpl
+from kiwi_gw.api import Identity, Interceptor, Record, Refusal, SourceInfo, hookimpl
 from kiwi_gw.dialects.pulsar import subscriptions
 from kiwi_gw.dialects.pulsar.message_ids import read_message_id
 from kiwi_gw.runtime.request_rights import MOST_GROUPS
@@ -289,6 +289,36 @@ async def test_who_sees_other_messages_shares_no_subscription() -> None:
         while len(found) < 2:
             found += await fetch(gateway, two, "timeout=3000", token="b")
         assert values(found) == ["hidden", "hidden"]
+
+
+async def test_who_loses_the_right_while_waiting_gets_nothing() -> None:
+    class Withdrawn(Masking):
+        refused = ""
+
+        @hookimpl
+        def authorize(self, identity: Identity) -> Any:
+            if identity.name == self.refused:
+                return Refusal("forbidden", "no longer")
+            return super().authorize(identity)
+
+    rights = Withdrawn()
+    async with subscribed(rights=rights) as (gateway, script):
+        one = await consumer(gateway, "a")
+        two = await consumer(gateway, "c")
+        answers: list[tuple[int, Any]] = []
+
+        async def wait() -> None:
+            answers.append(await ask(gateway, "GET", f"/consumer/{two}/messages?timeout=20000", token="c"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await until(lambda: bool(gateway.gateway.request_load.waiting))
+            rights.refused = "c"
+            await gateway.reloader.reload()
+            await script.publish([b"1"])
+        ((status, answer),) = answers
+        assert (status, answer["error_code"]) == (404, 40401)
+        assert values(await fetch(gateway, one, "timeout=5000", token="a")) == [1]
 
 
 async def test_a_subscription_whose_first_consumer_is_refused_goes(monkeypatch: pytest.MonkeyPatch) -> None:

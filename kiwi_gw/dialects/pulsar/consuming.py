@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -43,7 +44,7 @@ from kiwi_gw.dialects.pulsar.subscriptions import (
     ack_seconds,
     terms,
 )
-from kiwi_gw.dialects.pulsar.topics import ConsumedTopic, consumed_topic
+from kiwi_gw.dialects.pulsar.topics import ConsumedTopic, check_rights, consumed_topic
 from kiwi_gw.dialects.pulsar.values import AS_THE_SOURCE_SAYS, Kind, ReadAs
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import Action, Identity, StartAt
@@ -57,9 +58,7 @@ _NO_PORT: Final = PulsarError(
     "here are no consumers: of several workers each needs a port of its own (server.worker_port)",
     allow="OPTIONS",
 )
-_NOT_UNSEEN: Final = PulsarError(
-    PulsarCode.METHOD, "messages are taken by GET: HEAD would take them unseen", allow="GET, OPTIONS"
-)
+_FETCH: Final = (Action.SUBSCRIBE, Action.REPLAY)
 Given = list[tuple[Message, int]]
 """Messages that an answer has, each with how often it was delivered by then."""
 
@@ -88,15 +87,13 @@ class Consuming:
 
     async def fetch(self, request: HttpRequest[FetchParameters, bytes]) -> HttpResponse | HttpStream:
         """Give a consumer messages, which are its own until they are acknowledged or come back."""
-        if request.head.method == "HEAD":
-            return _NOT_UNSEEN.response
         try:
-            actions = (Action.SUBSCRIBE, Action.REPLAY)
-            topic = await consumed_topic(request.parameters, request.rights, self.settings, actions)
+            topic = await consumed_topic(request.parameters, request.rights, self.settings, _FETCH)
             subscription = self._own(request, topic)
         except PulsarError as error:
             return error.response
-        return HttpStream(_messages(request.parameters, subscription), JSON)
+        allowed = partial(check_rights, topic.info, request.rights, _FETCH)
+        return HttpStream(_messages(request.parameters, subscription, allowed), JSON)
 
     async def remove(self, request: HttpRequest[ConsumerPath, bytes]) -> HttpResponse:
         """Remove a consumer; what it has not acknowledged comes back at once."""
@@ -258,8 +255,11 @@ def _wanted(body: bytes) -> NewConsumer:
         raise PulsarError(PulsarCode.MALFORMED, "the body is not JSON") from None
 
 
-async def _messages(asked: FetchParameters, subscription: Subscription) -> AsyncGenerator[bytes, None]:
-    """Give messages, and have them come back if the answer is not taken whole."""
+async def _messages(
+    asked: FetchParameters, subscription: Subscription, allowed: Callable[[], None]
+) -> AsyncGenerator[bytes, None]:
+    """Give messages, and have them come back if the answer is not taken whole. allowed: raises PulsarError if
+    the client may have no more of them."""
     until = time.monotonic() + asked.timeout / 1000
     left, left_bytes = asked.max_messages or 100, asked.max_bytes or 1 << 20
     given: Given = []
@@ -267,7 +267,7 @@ async def _messages(asked: FetchParameters, subscription: Subscription) -> Async
         piece, separator = b'{"messages":[', b""
         while left > 0 and left_bytes > 0:
             most = min(left_bytes, PIECE_BYTES)
-            found = await _next(asked.consumer, subscription, left, most, 0 if given else until)
+            found = await _next(asked.consumer, subscription, left, most, 0 if given else until, allowed)
             if not found:
                 break
             given += [(message, message.deliveries) for message in found]
@@ -281,11 +281,22 @@ async def _messages(asked: FetchParameters, subscription: Subscription) -> Async
 
 
 async def _next(
-    consumer: str, subscription: Subscription, most: int, most_bytes: int, until: float
+    consumer: str,
+    subscription: Subscription,
+    most: int,
+    most_bytes: int,
+    until: float,
+    allowed: Callable[[], None],
 ) -> list[Message]:
-    """Take messages that wait; wait for some until then."""
+    """Take messages that wait; wait for some until then. Rights may be withdrawn meanwhile."""
     dispatcher, reader = subscription.dispatcher, subscription.reader
     while consumer in dispatcher.consumers:
+        try:
+            allowed()
+        except PulsarError as error:
+            if not until:
+                return []  # there is something already, from when it was allowed
+            raise NotStreamed(error.response) from None
         now = time.monotonic()
         dispatcher.expire(now)
         found = list(dispatcher.fetch(consumer, most, most_bytes, now))

@@ -110,7 +110,8 @@ def _subscriptions(settings: PulsarSettings, ids: ConsumerIds | None) -> Sequenc
     for word in ("consumer", "consumers"):
         path = consumer.replace("{what}", word)
         routes += [
-            _route("GET", path + "/messages", consuming.fetch, FetchParameters, FetchAnswer),
+            # HEAD would take messages unseen.
+            _route("GET", path + "/messages", consuming.fetch, FetchParameters, FetchAnswer, head=False),
             _route("DELETE", path, consuming.remove, ConsumerPath, Nothing),
         ]
     return routes
@@ -123,6 +124,8 @@ def _route(
     parameters: type[Struct],
     returns: type[Struct],
     shown: type[Struct] | None = None,
+    *,
+    head: bool = True,
 ) -> Route:
     return HttpRoute(
         method,
@@ -138,6 +141,7 @@ def _route(
         error_type=JSON,
         empty=returns is Nothing,
         body_required=shown is not NewConsumer,
+        head=head,
     )
 
 

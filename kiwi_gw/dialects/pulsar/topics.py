@@ -128,6 +128,17 @@ def _consumed_topic(
     path: SubscriptionPath, rights: ClientRights, settings: PulsarSettings, actions: Sequence[Action]
 ) -> ConsumedTopic:
     info = _find(path, rights, settings)
+    check_rights(info, rights, actions)
+    if not info.keeps_commits:
+        words = "this topic keeps no cursors: its source has no committed offsets"
+        raise PulsarError(PulsarCode.METHOD, words, allow="OPTIONS")
+    partitions = _partitions(path, rights, info)
+    name = topic_name(info.id, info.blocks, settings)
+    return ConsumedTopic(info, name, partitions, rights.life(info.id), settings.group_prefix)
+
+
+def check_rights(info: SourceInfo, rights: ClientRights, actions: Sequence[Action]) -> None:
+    """Raise PulsarError if the client may not do all these with a source."""
     for action in actions:
         refusal = rights.refusal(action, info)
         if refusal is None:
@@ -137,12 +148,6 @@ def _consumed_topic(
         if all(rights.refusal(other, info) for other in (Action.SUBSCRIBE, Action.PUBLISH)):
             raise PulsarError(PulsarCode.TOPIC, _NO_TOPIC)
         raise PulsarError(PulsarCode.FORBIDDEN, f"{refusal.message}: this needs the right {action.value}")
-    if not info.keeps_commits:
-        words = "this topic keeps no cursors: its source has no committed offsets"
-        raise PulsarError(PulsarCode.METHOD, words, allow="OPTIONS")
-    partitions = _partitions(path, rights, info)
-    name = topic_name(info.id, info.blocks, settings)
-    return ConsumedTopic(info, name, partitions, rights.life(info.id), settings.group_prefix)
 
 
 async def readable_topic(
