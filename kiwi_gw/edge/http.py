@@ -98,7 +98,9 @@ async def _next_head(
     stream: trio.abc.Stream, received: bytes, limits: HttpLimits, closing: Closing
 ) -> RequestHead | None:
     """None when the client leaves, is idle for too long, or the gateway shuts down."""
-    if not received:
+    if received:
+        await trio.lowlevel.checkpoint()  # whoever has sent many requests at once is not the only one
+    else:
         received = await _wait_idle(stream, limits, closing)
         if not received:
             return None

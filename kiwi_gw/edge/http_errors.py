@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
-from email.utils import formatdate
-from functools import lru_cache
-from http import HTTPStatus
 
 import trio
 
 from kiwi_gw.dialect_api import HttpResponse, InvalidRequest, RequestLimit
+from kiwi_gw.edge.response_head import response_head
 from kiwi_gw.errors import KiwiError
 
 _DRAIN_BYTES = 2 * 1024 * 1024
@@ -54,30 +51,12 @@ def http_error(error: Exception) -> HttpError | None:
     return error if isinstance(error, HttpError) else None
 
 
-def http_date() -> str:
-    """Now, as the `Date` header wants it (RFC 9110, 5.6.7)."""
-    return _date(int(time.time()))
-
-
-@lru_cache(maxsize=1)
-def _date(seconds: int) -> str:
-    return formatdate(seconds, usegmt=True)
-
-
 def render_error(error: HttpError, *, body: bool = True) -> bytes:
     """Write the whole response, head and body. It always says `Connection: close`. body: False for HEAD."""
     response = error.response
-    # A sender of Upgrade names it in Connection too (RFC 9110, 7.8).
-    upgrade = any(name.lower() == "upgrade" for name, _ in response.headers)
-    lines = [
-        f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}",
-        f"Date: {http_date()}",
-        f"Content-Type: {response.content_type}",
-        f"Content-Length: {len(response.body)}",
-        f"Connection: {'close, Upgrade' if upgrade else 'close'}",
-        *(f"{name}: {value}" for name, value in response.headers if name.lower() != "connection"),
-    ]
-    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + (response.body if body else b"")
+    described = ("Content-Type", response.content_type), ("Content-Length", str(len(response.body)))
+    head = response_head(response.status, (*response.headers, *described), last=True)
+    return head + (response.body if body else b"")
 
 
 async def refuse(

@@ -1,8 +1,9 @@
 """One HTTP request and its response, between a handler and a stream.
 
-h11 frames the bodies; this adds what it leaves open: sizes, deadlines, and what a failing handler or a
-vanished client means. Every exchange has its own h11 connection, which `kiwi_gw.edge.request_head` has had
-read the head under its limits, so h11 sees one request at a time.
+h11 reads the body; this adds what it leaves open: sizes, deadlines, and what a failing handler or a vanished
+client means. Every exchange has its own h11 connection, which `kiwi_gw.edge.request_head` has had read the
+head under its limits, so h11 sees one request at a time. The response is written here: of its framing there
+is little (RFC 9112, 6 and 7.1).
 """
 
 from __future__ import annotations
@@ -11,25 +12,29 @@ import math
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
-from http.client import responses
+from dataclasses import dataclass, field
 
 import h11
 import structlog
 import trio
 
 from kiwi_gw.dialect_api import HttpResponse, HttpStream, NotStreamed
-from kiwi_gw.edge.http_errors import HttpError, http_date, http_error
+from kiwi_gw.edge.http_errors import HttpError, http_error
 from kiwi_gw.edge.plain_request import ConnectionEnds, Handler, PlainRequest
 from kiwi_gw.edge.request_head import HeadLimits, RequestHead
+from kiwi_gw.edge.response_head import response_head
+from kiwi_gw.edge.transports import SocketTransport
 
 _log = structlog.get_logger(__name__)
 
 _READ = 64 * 1024
-_WRITE = 8 * 1024  # what counts as progress of a send
+_WRITE = 8 * 1024  # what counts as progress of a send that waits
 _PIPELINED = 64 * 1024
 _SMALL_CHUNKS = 1024  # so many chunks may be small; beyond them 64 bytes on average are wanted
 _SMALL = 64
+_OURS = frozenset({"connection", "content-length", "content-type", "date", "transfer-encoding"})
+
+Headers = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +124,7 @@ class HttpExchange:
         self._chunks = 0
         self._waited = 0.0
         self._gone = False
+        self._answered = False
 
     # --- what serve_http uses ------------------------------------------------------------------
 
@@ -151,31 +157,28 @@ class HttpExchange:
 
     async def answer(self, error: HttpError) -> None:
         """Answer with an error, if no response has begun; if one has, all that is left is to close."""
-        if self._h11.our_state is not h11.SEND_RESPONSE:
+        if self.status:
             self.last = True
             return
         self._add_page(self._head.path, error)
-        response = error.response
-        if any(name.lower() == "upgrade" for name, _ in response.headers):
-            response = replace(response, headers=(*response.headers, ("Connection", "Upgrade")))
-        await self._respond(response)
+        await self._respond(error.response)
 
     async def rest(self) -> bytes | None:
         """Return the first bytes of the next request (maybe none yet); None if there can be no next one."""
-        if self._h11.our_state is not h11.DONE or self.last:
+        if not self._answered or self.last:
             return None
         try:
             await self._drain_body()
         except HttpError:
             return None  # the response is sent; what is wrong with the rest of the request ends it
-        if self._h11.their_state is not h11.DONE:
+        if not self._body_over:
             return None
         return self._h11.trailing_data[0]
 
     @property
     def unread(self) -> bool:
         """Whether the client sent, or may still be sending, bytes that were not read."""
-        return self._h11.their_state in (h11.SEND_BODY, h11.ERROR) or bool(self._h11.trailing_data[0])
+        return not self._body_over or bool(self._h11.trailing_data[0])
 
     # --- the response --------------------------------------------------------------------------
 
@@ -197,25 +200,19 @@ class HttpExchange:
     async def _send_pieces(self, answer: HttpStream, pieces: AsyncGenerator[bytes, None]) -> None:
         within = self._limits.stall_seconds if answer.patient else self._limits.send_seconds
         piece = await anext(pieces, None)
-        out = self._response_head(200, (*answer.headers, ("Content-Type", answer.content_type)))
+        chunked = self._head.version != "1.0"  # else its end is that of the connection
+        framing = (("Transfer-Encoding", "chunked"),) if chunked else ()
+        out = self._response_head(200, answer.headers, (("Content-Type", answer.content_type), *framing))
         while piece is not None and self._head.method != "HEAD":
             if piece:
-                await self._write_piece(out, piece, within)
+                around = (b"%x\r\n" % len(piece), b"\r\n") if chunked else (b"", b"")
+                await self._write(within, out + around[0], piece, around[1])
                 out = b""
+                await trio.lowlevel.checkpoint()  # neither the pieces nor the socket need have waited
             piece = await anext(pieces, None)
-        await self._write(out + self._h11.send(h11.EndOfMessage()), within)
-
-    async def _write_piece(self, out: bytes, piece: bytes, within: float) -> None:
-        """Send a piece behind `out`. Of a long one only the ends are copied: it may be there for as long as
-        its client likes, and so may those of many others."""
-        parts = [out, *(self._h11.send_with_data_passthrough(h11.Data(data=piece)) or ())]
-        if len(piece) <= 2 * _WRITE:
-            await self._write(b"".join(parts), within)
-            return
-        view, at = memoryview(piece), next(at for at, part in enumerate(parts) if part is piece)
-        await self._write(b"".join((*parts[:at], view[:_WRITE])), within)
-        await self._write(view[_WRITE:-_WRITE], within)
-        await self._write(b"".join((view[-_WRITE:], *parts[at + 1 :])), within)
+        end = b"0\r\n\r\n" if chunked and self._head.method != "HEAD" else b""
+        await self._write(within, out + end)
+        self._answered = True
 
     @asynccontextmanager
     async def _watched(self) -> AsyncIterator[None]:
@@ -241,28 +238,26 @@ class HttpExchange:
             scope.cancel()
 
     async def _respond(self, response: HttpResponse) -> None:
-        headers = response.headers
-        if response.status != 204:
-            described = ("Content-Type", response.content_type), ("Content-Length", str(len(response.body)))
-            headers = (*headers, *described)
-        out = self._response_head(response.status, headers)
-        if self._head.method != "HEAD" and response.status not in (204, 304):
-            out += self._h11.send(h11.Data(data=response.body))
-        await self._write(out + self._h11.send(h11.EndOfMessage()), self._limits.send_seconds)
+        described = ("Content-Type", response.content_type), ("Content-Length", str(len(response.body)))
+        head = self._response_head(
+            response.status, response.headers, () if response.status == 204 else described
+        )
+        body = b"" if self._head.method == "HEAD" or response.status == 204 else response.body
+        await self._write(self._limits.send_seconds, head, body)
+        self._answered = True
 
-    def _response_head(self, status: int, headers: Sequence[tuple[str, str]]) -> bytes:
-        """Begin the response."""
-        self.status = status
+    def _response_head(self, status: int, headers: Headers, described: Headers) -> bytes:
+        """Begin the response. Raises ValueError for headers that would break it."""
         # A client that was never told to continue may or may not send its body now: it cannot be said
         # where the next request begins.
-        if self._closing.is_set() or self._h11.they_are_waiting_for_100_continue or self._leaves_much:
+        waits = self._h11.they_are_waiting_for_100_continue
+        if self._closing.is_set() or waits or self._leaves_much or not self._head.persistent:
             self.last = True
-        headers = [*headers, ("Connection", "close")] if self.last else list(headers)
-        if not any(name.lower() == "date" for name, _ in headers):
-            headers.append(("Date", http_date()))
-        encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
-        head = h11.Response(status_code=status, headers=encoded, reason=responses.get(status, ""))
-        return self._h11.send(head) or b""
+        if any(name.lower() in _OURS for name, _ in headers):
+            raise ValueError("how a response is framed is not said by its handler")
+        head = response_head(status, (*headers, *described), last=self.last)
+        self.status = status
+        return head
 
     @property
     def _leaves_much(self) -> bool:
@@ -272,16 +267,23 @@ class HttpExchange:
         length = self._head.header("content-length")
         return length is None or int(length) - self._body_bytes > _PIPELINED
 
-    async def _write(self, data: bytes | memoryview, within: float) -> None:
-        """Send it. within: seconds for the next 8 KiB of it. Raises ClientGone."""
-        view = memoryview(data)
+    async def _write(self, within: float, *parts: bytes) -> None:
+        """Send them. What is long is not copied: it may be there for as long as its client likes, and so may
+        those of many others. within: seconds for the next 8 KiB of what is not taken at once. Raises
+        ClientGone."""
+        if sum(map(len, parts)) <= 2 * _WRITE:
+            parts = (b"".join(parts),)
+        taken = self._stream.try_send_many(parts) if isinstance(self._stream, SocketTransport) else 0
         try:
-            for start in range(0, len(view), _WRITE):
-                with trio.move_on_after(within) as scope:
-                    await self._stream.send_all(view[start : start + _WRITE])
-                if scope.cancelled_caught:
-                    self._gone = True
-                    raise ClientGone("the client does not read")
+            for part in parts:
+                view = memoryview(part)[taken:]
+                taken = max(taken - len(part), 0)
+                for start in range(0, len(view), _WRITE):
+                    with trio.move_on_after(within) as scope:
+                        await self._stream.send_all(view[start : start + _WRITE])
+                    if scope.cancelled_caught:
+                        self._gone = True
+                        raise ClientGone("the client does not read")
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             self._gone = True
             raise ClientGone("the client left") from error
@@ -301,7 +303,7 @@ class HttpExchange:
         """Raises HttpError for a body that is too large, too slow or malformed."""
         if self._h11.they_are_waiting_for_100_continue:
             go_on = self._h11.send(h11.InformationalResponse(status_code=100, headers=[]))
-            await self._write(go_on or b"", self._limits.send_seconds)
+            await self._write(self._limits.send_seconds, go_on or b"")
         pieces, size = [], 0
         while not self._body_over:
             try:

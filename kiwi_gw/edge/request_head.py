@@ -78,6 +78,11 @@ class RequestHead:
         """Return the same in lower case."""
         return [member.lower() for member in self.listed(name)]
 
+    @property
+    def persistent(self) -> bool:
+        """Whether the client may send more requests on the connection (RFC 9112, 9.3)."""
+        return self.version == "1.1" and "close" not in self.tokens("connection")
+
     def credential(self, remote: str = "", *, secure: bool = False) -> HeadCredential:
         """Return the head as plugins see it."""
         return HeadCredential(self.method, self.path, self.query, self.headers, remote, secure)
