@@ -87,7 +87,9 @@ def dialect_handler(
             raise _for_page(error, cors) from error
         if isinstance(response, HttpStream):
             response = replace(response, pieces=_for_pages(response.pieces, cors))
-        return replace(response, headers=_shown_to_pages(response.headers, cors))
+            return replace(response, headers=_shown_to_pages(response.headers, cors))
+        headers = _shown_to_pages(response.headers, cors)
+        return HttpResponse(response.status, response.body, response.content_type, headers)
 
     return answer_pages if route.pages else answer
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 import structlog
 import trio
@@ -54,17 +53,22 @@ async def serve_http(
     """
     try:
         head: RequestHead | None = first
-        while head is not None:
-            exchange = HttpExchange(stream, head, limits, closing, ends, routes.add_page)
-            began = time.monotonic()
-            route = await _serve_one(exchange, head, routes, check)
-            answered(route, head.method, exchange.status, time.monotonic() - began)
-            received = await exchange.rest()
-            if received is None:
-                if exchange.unread:
-                    await drain_input(stream)
-                break
-            head = await _next_head(stream, received, limits, closing)
+        with trio.CancelScope() as idle:  # of the waits for requests, which end with it
+            while head is not None:
+                exchange = HttpExchange(stream, head, limits, closing, ends, routes.add_page)
+                began = time.monotonic()
+                route = await _serve_one(exchange, head, routes, check)
+                answered(route, head.method, exchange.status, time.monotonic() - began)
+                received = await exchange.rest()
+                if received is None:
+                    if exchange.unread:
+                        await drain_input(stream)
+                    break
+                if received:
+                    await trio.lowlevel.checkpoint()  # whoever has sent many at once is not the only one
+                else:
+                    received = await closing.receive(stream, idle, limits)
+                head = await read_head(stream, limits.head, received) if received else None
     except HttpError as error:
         routes.add_page(error.path, error)
         await refuse(stream, error, limits.send_seconds)
@@ -92,24 +96,3 @@ async def _serve_one(exchange: HttpExchange, head: RequestHead, routes: Routes, 
         return ""
     await exchange.run(route.handler, route.parameters)
     return route.pattern
-
-
-async def _next_head(
-    stream: trio.abc.Stream, received: bytes, limits: HttpLimits, closing: Closing
-) -> RequestHead | None:
-    """None when the client leaves, is idle for too long, or the gateway shuts down."""
-    if received:
-        await trio.lowlevel.checkpoint()  # whoever has sent many requests at once is not the only one
-    else:
-        received = await _wait_idle(stream, limits, closing)
-        if not received:
-            return None
-    return await read_head(stream, limits.head, received)
-
-
-async def _wait_idle(stream: trio.abc.Stream, limits: HttpLimits, closing: Closing) -> bytes:
-    """Wait for the first bytes that come; empty if none come."""
-    # A client that breaks an idle connection has no request that could be answered.
-    with closing.idle(limits.idle_seconds), suppress(trio.BrokenResourceError):
-        return bytes(await stream.receive_some(limits.head.total_bytes))
-    return b""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 
 import h11
@@ -74,17 +74,24 @@ class Closing:
         for scope in self._idle:
             scope.cancel()
 
-    @contextmanager
-    def idle(self, seconds: float) -> Iterator[None]:
-        """Let the block run for so many seconds, and no longer than until it is set."""
-        with trio.move_on_after(seconds) as scope:
-            self._idle.add(scope)
-            try:
-                if self._now:
-                    scope.cancel()
-                yield
-            finally:
-                self._idle.discard(scope)
+    async def receive(
+        self, stream: trio.abc.ReceiveStream, scope: trio.CancelScope, limits: HttpLimits
+    ) -> bytes:
+        """Wait for the first bytes of a request, for so long as a connection may be idle, and no longer than
+        until it is set: then the scope is cancelled, which is that of the connection. Returns nothing if none
+        can come."""
+        if self._now:
+            return b""
+        scope.deadline = trio.current_time() + limits.idle_seconds
+        self._idle.add(scope)
+        try:
+            data = bytes(await stream.receive_some(limits.head.total_bytes))
+        except trio.BrokenResourceError:
+            return b""  # it has no request that could be answered
+        finally:
+            self._idle.discard(scope)
+            scope.deadline = math.inf
+        return b"" if scope.cancel_called else data
 
 
 class HttpExchange:

@@ -62,7 +62,10 @@ class RequestHead:
 
     def header(self, name: str) -> str | None:
         """Return the first header of that (lower-case) name."""
-        return next((value for key, value in self.headers if key == name), None)
+        for key, value in self.headers:
+            if key == name:
+                return value
+        return None
 
     def values(self, name: str) -> list[str]:
         """All headers of that (lower-case) name."""

@@ -9,7 +9,7 @@ from functools import lru_cache
 from kiwi_gw.model import Identity
 
 
-def client_at(address: object) -> Hashable:
+def client_at(address: object) -> str | None:
     """Find what counts as one client, of an address as its socket says it: an IPv4 address, a /64 network of
     IPv6 (who has one address of it has them all); None for a Unix socket, where nothing tells clients
     apart.
@@ -20,12 +20,12 @@ def client_at(address: object) -> Hashable:
 
 
 @lru_cache(1024)  # every plain request asks, and most come from few places
-def _client(host: str) -> Hashable:
+def _client(host: str) -> str:
     found = ipaddress.ip_address(host.partition("%")[0])
     if isinstance(found, ipaddress.IPv6Address):
         # An IPv4 client at a socket for both.
-        return found.ipv4_mapped or ipaddress.IPv6Network((int(found) >> 64 << 64, 64))
-    return found
+        return str(found.ipv4_mapped or ipaddress.IPv6Network((int(found) >> 64 << 64, 64)))
+    return str(found)
 
 
 def name_of(identity: Identity) -> str | None:

@@ -88,6 +88,7 @@ class ProduceQueue:
         self._bytes = 0
         self._blocked: set[ProduceFeed] = set()
         self._running = False
+        self._producer: Producer | None = None  # the last one that there was
 
     @property
     def full(self) -> bool:
@@ -150,7 +151,10 @@ class ProduceQueue:
         if not tickets:
             return
         source = self._source()
-        if not isinstance(source, Producer):
+        producer = self._producer
+        if source is not producer:  # asking a protocol takes as long as a record
+            producer = self._producer = source if isinstance(source, Producer) else None
+        if producer is None:
             none = _RESTING if source is None else _UNABLE
             self._note(tickets, [none] * len(tickets))
             return
@@ -158,7 +162,7 @@ class ProduceQueue:
         within = min(ticket.deadline for ticket in tickets) - began
         results: Sequence[object] = ()
         with FaultBarrier() as barrier, trio.move_on_after(within + _GRACE_SECONDS):
-            results = await source.produce([ticket.record for ticket in tickets], within)
+            results = await producer.produce([ticket.record for ticket in tickets], within)
             if len(results) != len(tickets):
                 raise ValueError(f"{len(tickets)} records were handed over, and have {len(results)} results")
             if not all(isinstance(result, Published | Unpublished) for result in results):
