@@ -73,8 +73,11 @@ class Batch:
 
     def positions_at(self, index: int) -> dict[int, int]:
         """Return the positions of a reader that has had the first `index` events of this batch."""
+        partitions, offsets = self.partitions[:index], self.offsets[:index]
+        if partitions and partitions.count(partitions[-1]) == index:
+            return {**self.starts, partitions[-1]: offsets[-1] + 1}
         # Offsets grow within a partition, so the last one written is the highest.
-        last = dict(zip(self.partitions[:index], self.offsets[:index], strict=True))
+        last = dict(zip(partitions, offsets, strict=True))
         return {**self.starts, **{partition: offset + 1 for partition, offset in last.items()}}
 
 

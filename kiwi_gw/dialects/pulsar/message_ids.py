@@ -37,7 +37,17 @@ def message_ids(life: int, partition: int) -> Callable[[Iterable[int]], list[str
     before, behind, encode = _field(_LEDGER, life), _field(_PARTITION, partition), binascii.b2a_base64
 
     def write(offsets: Iterable[int]) -> list[str]:
-        return [encode(before + _entry(offset) + behind, newline=False).decode() for offset in offsets]
+        found, higher, rest = [], 0, b""
+        for offset in offsets:
+            if offset < 0x80:
+                data = before + _entry(offset) + behind
+            else:
+                if offset >> 7 != higher:
+                    higher = offset >> 7
+                    rest = _higher(higher) + behind
+                data = before + _LOWEST[offset & 0x7F] + rest
+            found.append(encode(data, newline=False).decode())
+        return found
 
     return write
 

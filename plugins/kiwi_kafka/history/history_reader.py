@@ -194,6 +194,7 @@ class TopicHistoryReader:
         self._assigned |= tps.keys()
         self._arrived = self._assigned - tps.keys()
         await self._lookup.check(self._topic_reader)
+        self._checked_at = trio.current_time()
         return consumer
 
     async def _pass_empty_end(self) -> None:

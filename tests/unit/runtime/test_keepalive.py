@@ -202,7 +202,7 @@ def test_a_machine_that_vanishes_while_events_flow_is_found() -> None:
     wire = Wire()
     wire.run(100, lambda: streaming(wire))
     wire.socket.silence = 0.0
-    wire.run(28, lambda: streaming(wire))
+    wire.run(27, lambda: streaming(wire))
     assert wire.closed() == (None, "")
     wire.run(1, lambda: streaming(wire))
     assert wire.closed() == (4408, "unresponsive")
