@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, AsyncIterator
 from functools import partial
 
+import h11
 import pytest
 import trio
 import trio.testing
 
-from kiwi_gw.dialect_api import HttpResponse
+from kiwi_gw.dialect_api import HttpResponse, HttpStream
 from kiwi_gw.edge.http import serve_http
 from kiwi_gw.edge.http_exchange import Closing, HttpLimits
 from kiwi_gw.edge.plain_request import ConnectionEnds, PlainRequest
@@ -21,6 +23,7 @@ from tests.edge.http_bench import (
     hello,
     table,
 )
+from tests.edge.test_transports import pair
 
 
 async def test_a_request_is_answered() -> None:
@@ -127,6 +130,88 @@ async def test_connection_close_is_honoured() -> None:
         await client.ask("GET", "/hello", Connection="close")
         assert (await client.answer()).headers["connection"] == "close"
         assert await client.is_closed()
+
+
+# --- answers in pieces ------------------------------------------------------------------------
+
+PIECES = [b"a", b"", b"b" * 10_000, b"c" * 300_000, b"\r\n", b"d" * 20_000]
+
+
+def in_pieces(*found: bytes, fails: bool = False) -> Routes:
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        for piece in found:
+            yield piece
+        if fails:
+            raise LookupError
+
+    async def handle(request: PlainRequest) -> HttpStream:
+        return HttpStream(pieces(), "text/plain", headers=(("X-A", "b"),))
+
+    return table(pieces=handle)
+
+
+Ends = tuple[trio.abc.Stream, trio.abc.Stream]
+
+
+@pytest.fixture(params=["memory", "unix", "tcp"])
+async def ends(request: pytest.FixtureRequest) -> AsyncIterator[Ends]:
+    """The client's end and the gateway's."""
+    if request.param == "memory":
+        yield trio.testing.memory_stream_pair()
+        return
+    far, near = pair(request.param)
+    async with near:
+        yield near, far
+
+
+async def test_pieces_arrive_as_they_are_whatever_their_size(ends: Ends) -> None:
+    async with connection(in_pieces(*PIECES), pair=ends) as client:
+        for _ in range(2):
+            await client.ask("GET", "/pieces")
+            answer = await client.answer()
+            assert (answer.status, answer.headers["transfer-encoding"]) == (200, "chunked")
+            assert answer.headers["x-a"] == "b"
+            assert answer.body == b"".join(PIECES)
+        await client.ask("HEAD", "/pieces")
+        assert (await client.answer()).body == b""
+        await client.ask("GET", "/hello")
+        assert (await client.answer()).body == b"hello"
+
+
+async def test_in_http_1_0_the_last_piece_is_where_the_connection_ends() -> None:
+    async with connection(in_pieces(*PIECES)) as client:
+        await client.raw(b"GET /pieces HTTP/1.0\r\n\r\n", "GET")
+        answer = await client.answer()
+        assert "transfer-encoding" not in answer.headers
+        assert (answer.body, answer.headers["connection"]) == (b"".join(PIECES), "close")
+
+
+async def test_pieces_that_fail_are_answered_before_the_first_and_cut_behind_it() -> None:
+    async with connection(in_pieces(fails=True)) as client:
+        await client.ask("GET", "/pieces")
+        assert (await client.answer()).status == 500
+    async with connection(in_pieces(b"a", fails=True)) as client:
+        await client.ask("GET", "/pieces")
+        with pytest.raises(h11.RemoteProtocolError, match="without sending complete message"):
+            await client.answer()
+
+
+async def test_who_sends_many_requests_at_once_is_not_the_only_one(ends: Ends) -> None:
+    others = 0
+
+    async def count() -> None:
+        nonlocal others
+        while True:
+            await trio.lowlevel.checkpoint()
+            others += 1
+
+    async with connection(pair=ends) as client, trio.open_nursery() as nursery:
+        nursery.start_soon(count)
+        await client.raw(b"GET /hello HTTP/1.1\r\nHost: h\r\n\r\n" * 100, *["GET"] * 100)
+        for _ in range(100):
+            assert (await client.answer()).body == b"hello"
+        assert others >= 100
+        nursery.cancel_scope.cancel()
 
 
 # --- 100-continue ------------------------------------------------------------------------------
