@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(NamedTuple):
     """A record to be written.
 
     headers: names and values. timestamp: ms since the epoch; None: now. partition: None, as the source
@@ -23,14 +23,14 @@ class Outgoing:
     @property
     def size(self) -> int:
         """Return about how many bytes it is."""
-        size = (len(self.key) if self.key else 0) + (len(self.value) if self.value else 0)
-        if self.headers:
-            size += sum(len(name) + len(value or b"") for name, value in self.headers)
+        key, value, headers, _, _ = self
+        size = len(key or b"") + len(value or b"")
+        if headers:
+            size += sum([len(name) + len(text or b"") for name, text in headers])
         return size
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(NamedTuple):
     """It is written, there."""
 
     partition: int

@@ -56,11 +56,9 @@ class ClientWrites:
     def _produced(self, tickets: Sequence[ProduceTicket]) -> None:
         notices: list[Notice] = []
         for ticket in tickets:
-            assert ticket.result is not None  # noqa: S101  that is why it is here
-            notices.append(Produced(ticket.handle, ticket.result))
-            self._count(
-                "publish", "ok" if isinstance(ticket.result, Published) else "refused", ticket.asked_at
-            )
+            (result,) = ticket.results
+            notices.append(Produced(ticket.handle, result))
+            self._count("publish", "ok" if isinstance(result, Published) else "refused", ticket.asked_at)
         self._tell(notices)
 
     def _committed(self, command: Commit, asked_at: float | None, refusal: Refusal | None) -> None:

@@ -7,9 +7,10 @@ moment. Connections are taken in turn. Every record is answered in time, even by
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice, repeat
 from typing import Final, Protocol
 
 import structlog
@@ -27,7 +28,7 @@ MOST_BYTES: Final = 16 << 20
 _AT_ONCE, _AT_ONCE_BYTES = 512, 2 << 20
 """Records that are handed over together: who publishes little waits for no more than that of others, and
 everybody for what it costs to make batches of them (10 us for each)."""
-_MANY: Final = 8
+_MANY: Final = 8  # tickets
 _GATHER_SECONDS: Final = 0.002
 """How long records gather behind a call that had so many: who sends without end would have a call made for
 each of its packets, which everybody pays for."""
@@ -49,18 +50,18 @@ _UNABLE = Unpublished("not written: this source cannot be written to", retriable
 
 @dataclass(slots=True, eq=False)
 class ProduceTicket:
-    """One record of one connection. deadline: by Trio's clock. result: None until it is known. size: about so
-    many bytes."""
+    """Records of one connection that are handed over together. deadline: by Trio's clock. results: of each;
+    none until they are known. size: about so many bytes."""
 
     handle: Hashable
-    record: Outgoing
+    records: Sequence[Outgoing]
     asked_at: float | None
     deadline: float
-    result: ProduceResult | None = None
+    results: Sequence[ProduceResult] = ()
     size: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.size = self.record.size + _OVERHEAD
+        self.size = sum([record.size for record in self.records]) + _OVERHEAD * len(self.records)
 
 
 class ProduceFeed(Protocol):
@@ -96,7 +97,7 @@ class ProduceQueue:
         return self._bytes >= MOST_BYTES
 
     def add(self, feed: ProduceFeed, ticket: ProduceTicket) -> None:
-        """Take a record. It is answered later, or never if `drop` comes before."""
+        """Take records. They are answered later, or never if `drop` comes before."""
         self._waiting.setdefault(feed, deque()).append(ticket)
         self._bytes += ticket.size
         if self.full:
@@ -127,21 +128,22 @@ class ProduceQueue:
             self._running = False
 
     def _gather(self) -> tuple[dict[ProduceTicket, ProduceFeed], dict[ProduceTicket, ProduceFeed]]:
-        """Take what is handed over next, one record of each connection after the other; and apart from it
+        """Take what is handed over next, one ticket of each connection after the other; and apart from it
         those that have waited for too long."""
         tickets: dict[ProduceTicket, ProduceFeed] = {}
         late: dict[ProduceTicket, ProduceFeed] = {}
-        size, now = 0, trio.current_time()
-        while self._waiting and len(tickets) < _AT_ONCE and size < _AT_ONCE_BYTES:
+        count, size, now = 0, 0, trio.current_time()
+        while self._waiting and count < _AT_ONCE and size < _AT_ONCE_BYTES:
             feed = next(iter(self._waiting))
             waiting = self._waiting.pop(feed)
             ticket = waiting.popleft()
             if waiting:
                 self._waiting[feed] = waiting
             if ticket.deadline - now < _LEAST_SECONDS:
-                ticket.result = _NOT_IN_TIME
+                ticket.results = [_NOT_IN_TIME] * len(ticket.records)
                 late[ticket] = feed
             else:
+                count += len(ticket.records)
                 size += ticket.size
                 tickets[ticket] = feed
         return tickets, late
@@ -156,34 +158,31 @@ class ProduceQueue:
             producer = self._producer = source if isinstance(source, Producer) else None
         if producer is None:
             none = _RESTING if source is None else _UNABLE
-            self._note(tickets, [none] * len(tickets))
+            _note(tickets, repeat(none))
             return
         began = trio.current_time()
-        within = min(ticket.deadline for ticket in tickets) - began
-        results: Sequence[object] = ()
+        within = min([ticket.deadline for ticket in tickets]) - began
+        records = list(chain.from_iterable([ticket.records for ticket in tickets]))
+        results: Sequence[ProduceResult] = ()
         with FaultBarrier() as barrier, trio.move_on_after(within + _GRACE_SECONDS):
-            results = await producer.produce([ticket.record for ticket in tickets], within)
-            if len(results) != len(tickets):
-                raise ValueError(f"{len(tickets)} records were handed over, and have {len(results)} results")
-            if not all(isinstance(result, Published | Unpublished) for result in results):
+            results = await producer.produce(records, within)
+            if len(results) != len(records):
+                raise ValueError(f"{len(records)} records were handed over, and have {len(results)} results")
+            if not {Published, Unpublished}.issuperset(map(type, results)):
                 raise TypeError("a result of a record is neither a Published nor an Unpublished")
         if barrier.error is not None:
             log.error("a source failed to write", exc_info=barrier.error)
             results = ()
         if self._meter is not None:
             self._meter.produce_duration.observe(trio.current_time() - began)
-        self._note(tickets, results or [_IN_DOUBT] * len(tickets))
-
-    def _note(self, tickets: Sequence[ProduceTicket], results: Sequence[object]) -> None:
-        for ticket, result in zip(tickets, results, strict=True):
-            assert isinstance(result, Published | Unpublished)  # noqa: S101  `_hand_over` has looked
-            ticket.result = result
+        _note(tickets, results or repeat(_IN_DOUBT))
 
     async def _answer(self, tickets: Mapping[ProduceTicket, ProduceFeed]) -> None:
         """Tell the connections, each of all that it has at once."""
         if self._meter is not None:
             for ticket in tickets:
-                self._meter.produced[_word(ticket.result)] += 1
+                for result, count in Counter(map(_word, ticket.results)).items():
+                    self._meter.produced[result] += count
         self._release(tickets)
         until = trio.current_time() + _SLICE_SECONDS
         for feed in dict.fromkeys(tickets.values()):
@@ -200,7 +199,14 @@ class ProduceQueue:
                 feed.make_room()
 
 
-def _word(result: ProduceResult | None) -> str:
+def _note(tickets: Sequence[ProduceTicket], results: Iterable[ProduceResult]) -> None:
+    """Say of each ticket what became of its records."""
+    left = iter(results)
+    for ticket in tickets:
+        ticket.results = list(islice(left, len(ticket.records)))
+
+
+def _word(result: ProduceResult) -> str:
     """Name what became of a record, for counting."""
     if isinstance(result, Unpublished):
         return "not_written" if result.known else "unknown"

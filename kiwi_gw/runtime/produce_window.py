@@ -50,11 +50,11 @@ class ProduceWindow:
     ) -> None:
         """Have a record written, or refuse it when those before it are answered. within: seconds."""
         deadline = trio.current_time() + within
-        ticket = ProduceTicket(command.handle, command.record, asked_at, deadline)
+        ticket = ProduceTicket(command.handle, (command.record,), asked_at, deadline)
         self._tickets.append(ticket)
         self._bytes += ticket.size
         if isinstance(queue, Refusal):
-            ticket.result = queue
+            ticket.results = (queue,)
             self.settle()
         else:
             self._queues.add(queue)
@@ -63,7 +63,7 @@ class ProduceWindow:
     def settle(self) -> None:
         """Answer the first ones, as far as their results are known."""
         done = []
-        while self._tickets and self._tickets[0].result is not None:
+        while self._tickets and self._tickets[0].results:
             ticket = self._tickets.popleft()
             self._bytes -= ticket.size
             done.append(ticket)

@@ -64,7 +64,8 @@ _CROWDED: Final = "too many requests wait for their answers; try again in a mome
 
 _TURN_SECONDS: Final = 0.001
 _ORIGIN_SECONDS: Final = 5.0
-_EVERY: Final = 64
+_TOGETHER, _TOGETHER_BYTES = 128, 128 << 10
+"""Records of a request that are handed over together."""
 _OBJECTS, _HEADER = 500, 200
 """Bytes of the objects that a record, and each of its headers, is made of."""
 
@@ -303,10 +304,9 @@ class SourceWriter:
             raise RequestLimit("memory is short; try again later")
         tickets: list[ProduceTicket] = []
         deadline = trio.current_time() + within
-        for record in records:
-            tickets.append(ProduceTicket(len(tickets), record, None, deadline))
-            if len(tickets) % _EVERY == 0:
-                await self._rights.turn()
+        for part in _parts(records):
+            tickets.append(ProduceTicket(len(tickets), part, None, deadline))
+            await self._rights.turn()
         size, load = sum(map(_held, tickets)), self._context.request_load
         if load.produced_bytes + size > MOST_BYTES:
             raise RequestLimit("too many bytes wait to be written; try again in a moment")
@@ -316,12 +316,23 @@ class SourceWriter:
         finally:
             load.produced_bytes -= size
         self._rights.resume()
-        return [cast("Published | Unpublished", ticket.result) for ticket in tickets]
+        return cast("list[Published | Unpublished]", [r for ticket in tickets for r in ticket.results])
+
+
+def _parts(records: Sequence[Outgoing]) -> Iterator[Sequence[Outgoing]]:
+    """Cut them into what is handed over together: others are to have their turn between."""
+    first = size = 0
+    for index, record in enumerate(records, 1):
+        size += record.size
+        if index - first == _TOGETHER or size >= _TOGETHER_BYTES or index == len(records):
+            yield records[first:index]
+            first, size = index, 0
 
 
 def _held(ticket: ProduceTicket) -> int:
-    """Return about how much memory is held for a record, with its message and its result."""
-    return ticket.size + _OBJECTS + _HEADER * len(ticket.record.headers)
+    """Return about how much memory is held for records, with their messages and their results."""
+    records = ticket.records
+    return ticket.size + _OBJECTS * len(records) + _HEADER * sum([len(one.headers) for one in records])
 
 
 class _ProduceRequest:
@@ -344,7 +355,7 @@ class _ProduceRequest:
 
     def settle(self) -> None:
         """Look whether all have a result."""
-        while self._tickets[self._settled].result is not None:
+        while self._tickets[self._settled].results:
             self._settled += 1
             if self._settled == len(self._tickets):
                 self._done.set()

@@ -10,7 +10,7 @@ ids are put in (`registered`). The schema of a version has its id from the start
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from kiwi_gw.api import SchemaRefused, SchemaVersion
@@ -130,7 +130,7 @@ async def registered(
     found = []
     for index, record in enumerate(records):
         data = _with_id(record.value, value)
-        found.append(replace(record, key=_with_id(record.key, key), value=data))
+        found.append(record._replace(key=_with_id(record.key, key), value=data))
         if index % EVERY == 0:
             await rights.turn()
     return found, encoders.value.version if value is None else value.version

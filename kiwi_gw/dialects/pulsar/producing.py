@@ -20,9 +20,9 @@ from msgspec import Raw
 
 from kiwi_gw.decoding import sentence
 from kiwi_gw.dialect_api.http import ClientRights, HttpRequest, HttpResponse
-from kiwi_gw.dialects.pulsar.encoders import EVERY, Encoders, PartEncoder, encoders_of, registered
+from kiwi_gw.dialects.pulsar.encoders import Encoders, PartEncoder, encoders_of, registered
 from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
-from kiwi_gw.dialects.pulsar.message_ids import MessageId
+from kiwi_gw.dialects.pulsar.message_ids import message_ids
 from kiwi_gw.dialects.pulsar.messages import (
     MOST_ALL_PROPERTIES,
     SEQUENCE,
@@ -49,6 +49,8 @@ MOST_INVALID: Final = 16
 _IN_MESSAGE: Final = re.compile(r" - at `\$\.messages\[(\d{1,7})\][^`]*`\Z")
 _MOST_LOOKED_AT: Final = 50_000
 """Commas of a request whose messages are looked at one by one: some milliseconds."""
+_TOGETHER: Final = 128
+"""Messages that are answered before others have their turn: 0.1 ms."""
 _RESERVED: Final = "__pulsar."
 _UNKNOWN_OUTCOME: Final = "outcome unknown"
 
@@ -89,11 +91,10 @@ class Producing:
             topic, version, results = await written(request, self.settings, _read)
         except PulsarError as error:
             return error.response
-        said = []
-        for index, result in enumerate(results):
-            said.append(_result(result, topic))
-            if index % EVERY == 0:
-                await request.rights.turn()
+        said: list[MessageWritten] = []
+        while len(said) < len(results):
+            said += _answers(results[len(said) : len(said) + _TOGETHER], topic)
+            await request.rights.turn()
         answer = ProduceAnswer(version, said)
         if all(result.error_code == 2 for result in answer.messageIds):
             words = "none of the messages is known to be written"
@@ -190,7 +191,7 @@ async def _outgoing(
     rights: ClientRights,
 ) -> Sequence[Outgoing]:
     """Make records of messages. Raises PulsarError if any cannot be used."""
-    if sum(len(message.properties or ()) for message in messages) > MOST_ALL_PROPERTIES:
+    if sum([len(message.properties or ()) for message in messages]) > MOST_ALL_PROPERTIES:
         words = f"the messages of a request may have {MOST_ALL_PROPERTIES:,} properties together"
         raise PulsarError(PulsarCode.MESSAGES, words)
     await rights.turn()
@@ -209,7 +210,10 @@ async def _outgoing(
             if chosen is None and key is None:
                 chosen, turns = topic.partitions[turns % len(topic.partitions)], turns + 1
             record = Outgoing(key, value, headers, message.eventTime, chosen)
-            size += _check_size(record)
+            own = record.size
+            if own > MOST_RECORD_BYTES:
+                raise ValueError(f"it has {own:,} bytes, and may have {MOST_RECORD_BYTES:,}")  # noqa: TRY301
+            size += own
         except ValueError as error:
             invalid.append((index, str(error)))
             if len(invalid) == MOST_INVALID:
@@ -254,13 +258,6 @@ def _headers(properties: dict[str, str] | None, sequence: int | None) -> Sequenc
     return headers
 
 
-def _check_size(record: Outgoing) -> int:
-    """Return the bytes of a record. Raises ValueError if it is too large."""
-    if record.size > MOST_RECORD_BYTES:
-        raise ValueError(f"it has {record.size:,} bytes, and may have {MOST_RECORD_BYTES:,}")
-    return record.size
-
-
 def _key(given: Raw, encoder: PartEncoder | None) -> bytes | None:
     if is_absent(given):
         return None
@@ -288,9 +285,20 @@ def _partition(wanted: int | None, topic: WritableTopic) -> int | None:
     return wanted
 
 
-def _result(result: Result, topic: WritableTopic) -> MessageWritten:
-    if isinstance(result, Published):
-        place = MessageId(topic.life, result.offset, result.partition)
-        return MessageWritten(result.partition, str(place), None, None)
+def _answers(results: Sequence[Result], topic: WritableTopic) -> list[MessageWritten]:
+    offsets: dict[int, list[int]] = {}
+    for result in results:
+        if isinstance(result, Published):
+            offsets.setdefault(result.partition, []).append(result.offset)
+    ids = {partition: iter(message_ids(topic.life, partition)(offsets[partition])) for partition in offsets}
+    return [
+        MessageWritten(result.partition, next(ids[result.partition]), None, None)
+        if isinstance(result, Published)
+        else _unwritten(result)
+        for result in results
+    ]
+
+
+def _unwritten(result: Unpublished) -> MessageWritten:
     words = result.message if result.known else _UNKNOWN_OUTCOME
     return MessageWritten(None, None, 2 if result.retriable else 1, words)

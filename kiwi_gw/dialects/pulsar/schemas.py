@@ -32,6 +32,10 @@ _MOST_WORDS: Final = 300
 DEEPEST: Final = 60
 """Of a value, in levels: with what stands around it a body has 64 at most."""
 
+# To have msgspec make one of a type takes longer than to read a message.
+_ANY, _TEXT, _FLAG, _WHOLE, _NUMBER = (
+    msgspec.json.Decoder(kind) for kind in (Any, str | None, bool | None, int | None, float | None)
+)
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"')
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _DEEPER: Final = [1 if byte in b"[{" else -1 for byte in range(256)]
@@ -86,7 +90,7 @@ def avro_encoder(schema: object, code: PulsarCode, references: tuple[str, ...] =
     write = _writer(schema, code, references)
 
     def encode(text: bytes) -> bytes | None:
-        return None if _json(text) is None else write(_decoded(text, Any, "must be JSON"))
+        return None if _json(text) is None else write(_decoded(text, _ANY, "must be JSON"))
 
     return encode
 
@@ -98,7 +102,7 @@ def _checked_json(schema: object, code: PulsarCode) -> Encode:
     def encode(text: bytes) -> bytes | None:
         checked = _json(text)
         if checked is not None:
-            write(_decoded(text, Any, "must be JSON"))
+            write(_decoded(text, _ANY, "must be JSON"))
         return checked
 
     return encode
@@ -120,9 +124,9 @@ def unknown_type(kind: str, code: PulsarCode) -> PulsarError:
     return PulsarError(PulsarCode.NOT_IN_KAFKA, f"there is no schema type {kind[:40]!r} here")
 
 
-def _decoded(text: bytes, kind: Any, words: str) -> Any:
+def _decoded(text: bytes, decoder: msgspec.json.Decoder[Any], words: str) -> Any:
     try:
-        return msgspec.json.decode(text, type=kind)
+        return decoder.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise ValueError(words) from None
 
@@ -137,7 +141,7 @@ def encode_string(text: bytes) -> bytes | None:
     valid JSON, and UTF-8."""
     if text[:1] == b'"' and b"\\" not in text:
         return text[1:-1]
-    found = _decoded(text, str | None, "must be a string")
+    found = _decoded(text, _TEXT, "must be a string")
     try:
         return None if found is None else found.encode()
     except UnicodeEncodeError:
@@ -145,7 +149,7 @@ def encode_string(text: bytes) -> bytes | None:
 
 
 def _bytes(text: bytes) -> bytes | None:
-    found = _decoded(text, str | None, "must be a string of base64")
+    found = _decoded(text, _TEXT, "must be a string of base64")
     try:
         return None if found is None else base64.b64decode(found, validate=True)
     except (ValueError, binascii.Error):
@@ -153,7 +157,7 @@ def _bytes(text: bytes) -> bytes | None:
 
 
 def _boolean(text: bytes) -> bytes | None:
-    found = _decoded(text, bool | None, "must be true or false")
+    found = _decoded(text, _FLAG, "must be true or false")
     return None if found is None else bytes([found])
 
 
@@ -176,7 +180,7 @@ def _integer(kind: str) -> Encode:
     form, words = _INTEGERS[kind], f"must be an integer that fits into {kind}"
 
     def encode(text: bytes) -> bytes | None:
-        found = _decoded(text, int | None, words)
+        found = _decoded(text, _WHOLE, words)
         try:
             return None if found is None else struct.pack(form, found)
         except struct.error:
@@ -189,7 +193,7 @@ def _float(kind: str) -> Encode:
     form, words = _FLOATS[kind], f"must be a number that fits into a {kind}"
 
     def encode(text: bytes) -> bytes | None:
-        found = _decoded(text, float | None, words)
+        found = _decoded(text, _NUMBER, words)
         try:
             return None if found is None else struct.pack(form, found)
         except (struct.error, OverflowError):

@@ -49,7 +49,7 @@ class Connection:
             self.window.add(Produce(text, "a", Outgoing(None, text.encode())), self._queue, SECONDS, None)
 
     def _answered(self, tickets: Sequence[ProduceTicket]) -> None:
-        self.told += [(ticket.handle, ticket.result) for ticket in tickets]
+        self.told += [(ticket.handle, ticket.results[0]) for ticket in tickets]
         self.then()
 
 
