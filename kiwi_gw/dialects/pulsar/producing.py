@@ -199,13 +199,13 @@ async def _outgoing(
     invalid: list[tuple[int, str]] = []
     size = 0
     turns = random.randrange(len(topic.partitions))  # noqa: S311  (where it begins matters to nobody)
-    now = time.time_ns() // 1_000_000
+    now, every = time.time_ns() // 1_000_000, encoders.every
     for index, message in enumerate(messages):
         _check_possible(message, now)
         try:
             key = _key(message.key, encoders.key)
             value = _value(message.value, encoders.value.encode)
-            chosen = _partition(message.partition, topic)
+            chosen = topic.partition if message.partition is None else _partition(message.partition, topic)
             headers = _headers(message.properties, message.sequenceId)
             if chosen is None and key is None:
                 chosen, turns = topic.partitions[turns % len(topic.partitions)], turns + 1
@@ -225,7 +225,7 @@ async def _outgoing(
                     f"the records of a request may have {MOST_BYTES:,} bytes together; nothing was written"
                 )
                 raise PulsarError(PulsarCode.MESSAGES, words)
-        if index % encoders.every == 0:
+        if index % every == 0:
             await rights.turn()
     if invalid:
         raise _invalid(invalid)
@@ -274,10 +274,8 @@ def _value(given: Raw, encode: Encode) -> bytes | None:
         raise ValueError(f"value {error}") from None
 
 
-def _partition(wanted: int | None, topic: WritableTopic) -> int | None:
+def _partition(wanted: int, topic: WritableTopic) -> int:
     """Choose the partition. Raises ValueError."""
-    if wanted is None:
-        return topic.partition
     if wanted not in topic.partitions:
         raise ValueError(f"there is no partition {wanted}")
     if topic.partition is not None and wanted != topic.partition:

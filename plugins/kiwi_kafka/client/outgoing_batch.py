@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from aiokafka.partitioner import murmur2
@@ -13,6 +14,7 @@ from kiwi_gw.api import Outgoing
 
 _BATCH_BYTES: Final = 512 * 1024
 """A batch with more than one record is not larger: half of what brokers take if nobody has set it."""
+_SHORT_KEY: Final = 64
 _MAGIC, _UNCOMPRESSED = 2, 0
 
 
@@ -75,9 +77,13 @@ class OutgoingBatch:
         return parts
 
 
+_hashed = lru_cache(maxsize=8_192)(murmur2)
+"""aiokafka hashes byte by byte, and most keys come again."""
+
+
 def partition_of(key: bytes, partitions: int) -> int:
     """Return the partition that Java's client chooses for a key, of so many."""
-    hashed: int = murmur2(key)
+    hashed: int = _hashed(key) if len(key) <= _SHORT_KEY else murmur2(key)
     return (hashed & 0x7FFFFFFF) % partitions
 
 
@@ -106,5 +112,5 @@ def _new_builder() -> Any:
 
 
 def _append(builder: Any, offset: int, record: Outgoing) -> bool:
-    added = builder.append(offset, record.timestamp, record.key, record.value, list(record.headers))
-    return added is not None
+    key, value, headers, timestamp, _ = record
+    return builder.append(offset, timestamp, key, value, list(headers)) is not None

@@ -48,8 +48,9 @@ class PendingRecords:
 
     def written(self, batch: OutgoingBatch, offset: int) -> None:
         batch.in_doubt = False
-        for number, place in enumerate(batch.places):
-            self._results[place] = Published(batch.partition, offset + number)
+        partition, results = batch.partition, self._results
+        for at, place in enumerate(batch.places, offset):
+            results[place] = Published(partition, at)
         self._over(batch)
 
     def unfit(self, batch: OutgoingBatch, why: str) -> None:
@@ -99,9 +100,10 @@ def _mistake(record: Outgoing) -> str:
     """Say what is wrong with a record, empty if nothing is."""
     if record.timestamp is not None and not 0 <= record.timestamp < 2**63:
         return "its timestamp is none"
-    try:
-        for name, _ in record.headers:
-            name.encode()
-    except UnicodeEncodeError:
-        return "the name of a header is no text"
+    if record.headers:
+        try:
+            for name, _ in record.headers:
+                name.encode()
+        except UnicodeEncodeError:
+            return "the name of a header is no text"
     return ""
