@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from typing import Final, Protocol
 
@@ -38,7 +38,8 @@ _GRACE_SECONDS: Final = 0.25
 """How long after its time a source may still say what became of records."""
 _SLICE_SECONDS: Final = 0.005
 """How long answers are given before others have their turn."""
-_OVERHEAD: Final = 256
+RECORD_OVERHEAD: Final = 256
+"""That a record counts more than it has."""
 
 ProduceResult = Published | Unpublished | Refusal
 
@@ -50,18 +51,15 @@ _UNABLE = Unpublished("not written: this source cannot be written to", retriable
 
 @dataclass(slots=True, eq=False)
 class ProduceTicket:
-    """Records of one connection that are handed over together. deadline: by Trio's clock. results: of each;
-    none until they are known. size: about so many bytes."""
+    """Records of one connection that are handed over together. size: of all of them, as it counts. deadline:
+    by Trio's clock. results: of each; none until they are known."""
 
     handle: Hashable
     records: Sequence[Outgoing]
+    size: int
     asked_at: float | None
     deadline: float
     results: Sequence[ProduceResult] = ()
-    size: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.size = sum([record.size for record in self.records]) + _OVERHEAD * len(self.records)
 
 
 class ProduceFeed(Protocol):

@@ -10,7 +10,7 @@ import trio
 
 from kiwi_gw.core.commands import Produce
 from kiwi_gw.model import Refusal
-from kiwi_gw.runtime.produce_queue import ProduceQueue, ProduceTicket
+from kiwi_gw.runtime.produce_queue import RECORD_OVERHEAD, ProduceQueue, ProduceTicket
 
 MOST_RECORDS: Final = 1_024
 MOST_BYTES: Final = 1 << 20
@@ -50,7 +50,8 @@ class ProduceWindow:
     ) -> None:
         """Have a record written, or refuse it when those before it are answered. within: seconds."""
         deadline = trio.current_time() + within
-        ticket = ProduceTicket(command.handle, (command.record,), asked_at, deadline)
+        size = command.record.size + RECORD_OVERHEAD
+        ticket = ProduceTicket(command.handle, (command.record,), size, asked_at, deadline)
         self._tickets.append(ticket)
         self._bytes += ticket.size
         if isinstance(queue, Refusal):

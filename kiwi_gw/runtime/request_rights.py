@@ -45,7 +45,7 @@ from kiwi_gw.model import (
 )
 from kiwi_gw.runtime.command_scheduler import CommandScheduler
 from kiwi_gw.runtime.group_reader import GroupContext, SourceGroupReader
-from kiwi_gw.runtime.produce_queue import ProduceQueue, ProduceTicket
+from kiwi_gw.runtime.produce_queue import RECORD_OVERHEAD, ProduceQueue, ProduceTicket
 from kiwi_gw.runtime.request_reader import RequestReader
 from kiwi_gw.runtime.source_rights import refusal_of
 from kiwi_gw.runtime.source_runner import SourceRunner
@@ -304,8 +304,8 @@ class SourceWriter:
             raise RequestLimit("memory is short; try again later")
         tickets: list[ProduceTicket] = []
         deadline = trio.current_time() + within
-        for part in _parts(records):
-            tickets.append(ProduceTicket(len(tickets), part, None, deadline))
+        for part, size in _parts(records):
+            tickets.append(ProduceTicket(len(tickets), part, size, None, deadline))
             await self._rights.turn()
         size, load = sum(map(_held, tickets)), self._context.request_load
         if load.produced_bytes + size > MOST_BYTES:
@@ -319,13 +319,14 @@ class SourceWriter:
         return cast("list[Published | Unpublished]", [r for ticket in tickets for r in ticket.results])
 
 
-def _parts(records: Sequence[Outgoing]) -> Iterator[Sequence[Outgoing]]:
-    """Cut them into what is handed over together: others are to have their turn between."""
+def _parts(records: Sequence[Outgoing]) -> Iterator[tuple[Sequence[Outgoing], int]]:
+    """Cut them into what is handed over together, for others are to have their turn between; with the size of
+    each part."""
     first = size = 0
     for index, record in enumerate(records, 1):
-        size += record.size
+        size += record.size + RECORD_OVERHEAD
         if index - first == _TOGETHER or size >= _TOGETHER_BYTES or index == len(records):
-            yield records[first:index]
+            yield records[first:index], size
             first, size = index, 0
 
 

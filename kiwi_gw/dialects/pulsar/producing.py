@@ -35,7 +35,7 @@ from kiwi_gw.dialects.pulsar.messages import (
     TopicPath,
     is_absent,
 )
-from kiwi_gw.dialects.pulsar.schemas import Encode, encode_string
+from kiwi_gw.dialects.pulsar.schemas import Encode, encode_string, encode_strings
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings
 from kiwi_gw.dialects.pulsar.topics import NotStarted, WritableTopic, when_started, writable_topic
 from kiwi_gw.model import Outgoing, Published, Unpublished
@@ -199,12 +199,13 @@ async def _outgoing(
     invalid: list[tuple[int, str]] = []
     size = 0
     turns = random.randrange(len(topic.partitions))  # noqa: S311  (where it begins matters to nobody)
+    strings = encode_strings([message.value for message in messages], encoders.value.encode)
     now, every = time.time_ns() // 1_000_000, encoders.every
     for index, message in enumerate(messages):
         _check_possible(message, now)
         try:
             key = _key(message.key, encoders.key)
-            value = _value(message.value, encoders.value.encode)
+            value = _value(message.value, encoders.value.encode) if strings is None else strings[index]
             chosen = topic.partition if message.partition is None else _partition(message.partition, topic)
             headers = _headers(message.properties, message.sequenceId)
             if chosen is None and key is None:

@@ -9,7 +9,7 @@ import base64
 import binascii
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
@@ -36,6 +36,7 @@ DEEPEST: Final = 60
 _ANY, _TEXT, _FLAG, _WHOLE, _NUMBER = (
     msgspec.json.Decoder(kind) for kind in (Any, str | None, bool | None, int | None, float | None)
 )
+_TEXTS: Final = msgspec.json.Decoder(list[str | None])
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"')
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _DEEPER: Final = [1 if byte in b"[{" else -1 for byte in range(256)]
@@ -146,6 +147,18 @@ def encode_string(text: bytes) -> bytes | None:
         return None if found is None else found.encode()
     except UnicodeEncodeError:
         raise ValueError("must be text: a surrogate stands alone in it") from None
+
+
+def encode_strings(texts: Sequence[Raw], encode: Encode) -> Sequence[bytes | None] | None:
+    """Do as `encode`, sooner, with all texts together. None: it encodes something else than strings, or some
+    cannot be used."""
+    if encode not in (encode_string, _none):
+        return None
+    try:
+        found = _TEXTS.decode(b"[%b]" % b",".join(texts))
+        return [None if text is None else text.encode() for text in found]
+    except (msgspec.DecodeError, UnicodeError):
+        return None
 
 
 def _bytes(text: bytes) -> bytes | None:
