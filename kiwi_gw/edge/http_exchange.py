@@ -28,6 +28,9 @@ from kiwi_gw.edge.transports import SocketTransport
 _log = structlog.get_logger(__name__)
 
 _READ = 64 * 1024
+_FIRST = (
+    32 * 1024
+)  # of a request, or of several that were sent at once: each is copied with what is behind it
 _WRITE = 8 * 1024  # what counts as progress of a send that waits
 _PIPELINED = 64 * 1024
 _SMALL_CHUNKS = 1024  # so many chunks may be small; beyond them 64 bytes on average are wanted
@@ -85,7 +88,7 @@ class Closing:
         scope.deadline = trio.current_time() + limits.idle_seconds
         self._idle.add(scope)
         try:
-            data = bytes(await stream.receive_some(limits.head.total_bytes))
+            data = bytes(await stream.receive_some(_FIRST))
         except trio.BrokenResourceError:
             return b""  # it has no request that could be answered
         finally:

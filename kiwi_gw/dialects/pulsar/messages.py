@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Raw, Struct, field
 
@@ -24,9 +24,12 @@ def _nothing() -> Raw:
     return NOTHING
 
 
+ABSENT: Final = (b"", b"null")
+
+
 def is_absent(given: Raw) -> bool:
     """Return whether a member is not there, or null."""
-    return bytes(given) in (b"", b"null")
+    return bytes(given) in ABSENT
 
 
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1, description="an integer of 64 bits")]

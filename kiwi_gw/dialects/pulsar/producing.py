@@ -24,6 +24,7 @@ from kiwi_gw.dialects.pulsar.encoders import Encoders, PartEncoder, encoders_of,
 from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
 from kiwi_gw.dialects.pulsar.message_ids import message_ids
 from kiwi_gw.dialects.pulsar.messages import (
+    ABSENT,
     MOST_ALL_PROPERTIES,
     SEQUENCE,
     LooseRequest,
@@ -33,7 +34,6 @@ from kiwi_gw.dialects.pulsar.messages import (
     ProduceAnswer,
     ProduceRequest,
     TopicPath,
-    is_absent,
 )
 from kiwi_gw.dialects.pulsar.schemas import Encode, encode_string, encode_strings
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings
@@ -202,12 +202,14 @@ async def _outgoing(
     strings = encode_strings([message.value for message in messages], encoders.value.encode)
     now, every = time.time_ns() // 1_000_000, encoders.every
     for index, message in enumerate(messages):
-        _check_possible(message, now)
+        if message.disableReplication or message.replicationClusters or _is_late(message, now):
+            raise _impossible(message, now)
         try:
             key = _key(message.key, encoders.key)
             value = _value(message.value, encoders.value.encode) if strings is None else strings[index]
             chosen = topic.partition if message.partition is None else _partition(message.partition, topic)
-            headers = _headers(message.properties, message.sequenceId)
+            bare = not message.properties and message.sequenceId is None
+            headers = () if bare else _headers(message.properties or {}, message.sequenceId)
             if chosen is None and key is None:
                 chosen, turns = topic.partitions[turns % len(topic.partitions)], turns + 1
             record = Outgoing(key, value, headers, message.eventTime, chosen)
@@ -233,20 +235,22 @@ async def _outgoing(
     return found
 
 
-def _check_possible(message: MessageToSend, now: int) -> None:
-    """Raise PulsarError for what Kafka cannot do. now: ms since the epoch."""
-    late = (message.deliverAt or 0) > now or (message.deliverAfterMs or 0) > 0
-    if late or message.replicationClusters or message.disableReplication:
-        what = "deliver a message later" if late else "choose to which clusters a message is replicated"
-        raise PulsarError(PulsarCode.NOT_IN_KAFKA, f"Kafka cannot {what}; nothing was written")
+def _is_late(message: MessageToSend, now: int) -> bool:
+    """Return whether a message is to be delivered later. now: ms since the epoch."""
+    return (message.deliverAt or 0) > now or (message.deliverAfterMs or 0) > 0
 
 
-def _headers(properties: dict[str, str] | None, sequence: int | None) -> Sequence[tuple[str, bytes]]:
+def _impossible(message: MessageToSend, now: int) -> PulsarError:
+    """Say what Kafka cannot do."""
+    late = _is_late(message, now)
+    what = "deliver a message later" if late else "choose to which clusters a message is replicated"
+    return PulsarError(PulsarCode.NOT_IN_KAFKA, f"Kafka cannot {what}; nothing was written")
+
+
+def _headers(properties: dict[str, str], sequence: int | None) -> Sequence[tuple[str, bytes]]:
     """Make headers of a message's properties, and of its sequence id. Raises ValueError."""
-    if not properties and sequence is None:
-        return ()
     headers = []
-    for name, text in (properties or {}).items():
+    for name, text in properties.items():
         if name.startswith(_RESERVED):
             raise ValueError(f"properties must not begin with {_RESERVED}")
         try:
@@ -260,10 +264,11 @@ def _headers(properties: dict[str, str] | None, sequence: int | None) -> Sequenc
 
 
 def _key(given: Raw, encoder: PartEncoder | None) -> bytes | None:
-    if is_absent(given):
+    text = bytes(given)
+    if text in ABSENT:
         return None
     try:
-        return (encode_string if encoder is None else encoder.encode)(bytes(given))
+        return (encode_string if encoder is None else encoder.encode)(text)
     except ValueError as error:
         raise ValueError(f"key {error}") from None
 

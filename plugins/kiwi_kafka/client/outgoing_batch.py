@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -85,18 +83,6 @@ def partition_of(key: bytes, partitions: int) -> int:
     """Return the partition that Java's client chooses for a key, of so many."""
     hashed: int = _hashed(key) if len(key) <= _SHORT_KEY else murmur2(key)
     return (hashed & 0x7FFFFFFF) % partitions
-
-
-def gather(records: Sequence[tuple[int, int, Outgoing]]) -> dict[int, deque[OutgoingBatch]]:
-    """Make batches of records (place, partition, record), in their order."""
-    batches: dict[int, deque[OutgoingBatch]] = defaultdict(deque)
-    for place, partition, record in records:
-        of_partition = batches[partition]
-        if not of_partition or not of_partition[-1].add(place, record):
-            batch = OutgoingBatch(partition)
-            batch.add(place, record)
-            of_partition.append(batch)
-    return batches
 
 
 def _new_builder() -> Any:

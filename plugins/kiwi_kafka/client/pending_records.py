@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from kiwi_gw.api import Outgoing, Published, Unpublished
-from kiwi_kafka.client.outgoing_batch import OutgoingBatch, gather, partition_of
+from kiwi_kafka.client.outgoing_batch import OutgoingBatch, partition_of
 
 Result = Published | Unpublished
 
@@ -33,7 +33,6 @@ class PendingRecords:
             return
         known = set(partitions)
         any_of_them = random.choice(sorted(known))  # noqa: S311  (of records without a key: none is better)
-        placed = []
         for place, record in enumerate(self._records):
             partition = record.partition
             if partition is None:
@@ -42,9 +41,13 @@ class PendingRecords:
             if wrong:
                 self._results[place] = Unpublished(f"not written: {wrong}", retriable=False, known=True)
             else:
-                placed.append((place, partition, record))
+                batches = self.waiting.get(partition)
+                if batches is None:
+                    batches = self.waiting[partition] = deque([OutgoingBatch(partition)])
+                if not batches[-1].add(place, record):
+                    batches.append(OutgoingBatch(partition))
+                    batches[-1].add(place, record)
         self._records = None
-        self.waiting = gather(placed)
 
     def written(self, batch: OutgoingBatch, offset: int) -> None:
         batch.in_doubt = False
