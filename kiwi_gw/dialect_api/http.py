@@ -312,7 +312,7 @@ class HttpRoute(Generic[P, B, A]):
 
 def read_parameters(kind: type[T], path: Mapping[str, str], query: str) -> T:
     """Read what the path and the query of a request say. Raises InvalidRequest."""
-    asked = dict(parse_qsl(query, keep_blank_values=True))
+    asked = dict(parse_qsl(query, keep_blank_values=True)) if query else {}
     if twice := asked.keys() & path.keys():
         raise InvalidRequest(f"{min(twice)} is in the path already")
     known = kind.__struct_encode_fields__

@@ -68,7 +68,7 @@ async def test_what_is_written_is_answered_when_it_is() -> None:
     [
         (lines("a"), [JSON], PATH + "/more", "POST", 404, "nothing is served at this path"),
         (b"", [], PATH, "PUT", 405, "this path does not take that method"),
-        (lines("a"), [JSON], PATH + "?x=1", "POST", 400, "unknown field"),
+        (lines("a"), [JSON], PATH + "?x=1", "POST", 400, "unknown parameter"),
         (lines("a"), [("Content-Type", "text/plain")], PATH, "POST", 415, "the Content-Type must be"),
         (lines("a"), [], PATH, "POST", 415, "the Content-Type must be application/json"),
         (lines("a"), [JSON, ("Content-Encoding", "br")], PATH, "POST", 415, "the Content-Encoding may be"),
