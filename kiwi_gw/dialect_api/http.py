@@ -165,7 +165,9 @@ class HttpRequest(Generic[P, B]):
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """An answer that is not the declared one. headers: beside those of the body's length and type."""
+    """An answer that is not the declared one. headers: beside `Content-Length`, `Content-Type`, `Connection`,
+    `Date` and `Transfer-Encoding`, which nobody else writes: with one of these, or one that is no header, the
+    answer is an error of the gateway."""
 
     status: int = 200
     body: bytes = b""
@@ -226,7 +228,7 @@ class ErrorPages:
 class Operation:
     """What can be asked, for OpenAPI. body: None: it has none, or one of any kind. answers: what is answered,
     by status; None: text. error_type: the media type of errors. body_required: whether there must be one.
-    head: whether HEAD can be asked for, too, where this is GET."""
+    head: whether HEAD is served, too, where this is GET (which is not described)."""
 
     method: str
     path: str

@@ -53,22 +53,21 @@ async def serve_http(
     """
     try:
         head: RequestHead | None = first
-        with trio.CancelScope() as idle:  # of the waits for requests, which end with it
-            while head is not None:
-                exchange = HttpExchange(stream, head, limits, closing, ends, routes.add_page)
-                began = time.monotonic()
-                route = await _serve_one(exchange, head, routes, check)
-                answered(route, head.method, exchange.status, time.monotonic() - began)
-                received = await exchange.rest()
-                if received is None:
-                    if exchange.unread:
-                        await drain_input(stream)
-                    break
-                if received:
-                    await trio.lowlevel.checkpoint()  # whoever has sent many at once is not the only one
-                else:
-                    received = await closing.receive(stream, idle, limits)
-                head = await read_head(stream, limits.head, received) if received else None
+        while head is not None:
+            exchange = HttpExchange(stream, head, limits, closing, ends, routes.add_page)
+            began = time.monotonic()
+            route = await _serve_one(exchange, head, routes, check)
+            answered(route, head.method, exchange.status, time.monotonic() - began)
+            received = await exchange.rest()
+            if received is None:
+                if exchange.unread:
+                    await drain_input(stream)
+                break
+            if received:
+                await trio.lowlevel.checkpoint()  # whoever has sent many at once is not the only one
+            else:
+                received = await closing.receive(stream, limits.idle_seconds)
+            head = await read_head(stream, limits.head, received) if received else None
     except HttpError as error:
         routes.add_page(error.path, error)
         await refuse(stream, error, limits.send_seconds)

@@ -77,24 +77,20 @@ class Closing:
         for scope in self._idle:
             scope.cancel()
 
-    async def receive(
-        self, stream: trio.abc.ReceiveStream, scope: trio.CancelScope, limits: HttpLimits
-    ) -> bytes:
-        """Wait for the first bytes of a request, for so long as a connection may be idle, and no longer than
-        until it is set: then the scope is cancelled, which is that of the connection. Returns nothing if none
-        can come."""
+    async def receive(self, stream: trio.abc.ReceiveStream, seconds: float) -> bytes:
+        """Wait for the first bytes of a request, for so many seconds, and no longer than until it is set.
+        Returns nothing if none came. What has come is returned, whatever else happened meanwhile."""
         if self._now:
             return b""
-        scope.deadline = trio.current_time() + limits.idle_seconds
-        self._idle.add(scope)
-        try:
-            data = bytes(await stream.receive_some(_FIRST))
-        except trio.BrokenResourceError:
-            return b""  # it has no request that could be answered
-        finally:
-            self._idle.discard(scope)
-            scope.deadline = math.inf
-        return b"" if scope.cancel_called else data
+        with trio.move_on_after(seconds) as scope:
+            self._idle.add(scope)
+            try:
+                return bytes(await stream.receive_some(_FIRST))
+            except trio.BrokenResourceError:
+                pass  # it has no request that could be answered
+            finally:
+                self._idle.discard(scope)
+        return b""
 
 
 class HttpExchange:
@@ -171,7 +167,11 @@ class HttpExchange:
             self.last = True
             return
         self._add_page(self._head.path, error)
-        await self._respond(error.response)
+        try:
+            await self._respond(error.response)
+        except ValueError as broken:
+            _log.error("error_page_failed", status=error.status, path=self._head.path, exc_info=broken)
+            await self._respond(HttpResponse(error.status, f"{error.message}\n".encode()))
 
     async def rest(self) -> bytes | None:
         """Return the first bytes of the next request (maybe none yet); None if there can be no next one."""
@@ -202,7 +202,7 @@ class HttpExchange:
                     await self._send_pieces(answer, pieces)
             except Exception as error:  # noqa: BLE001  a nursery would put it into a group
                 failed = error
-        if isinstance(failed, NotStreamed):
+        if isinstance(failed, NotStreamed) and not self.status:
             await self._respond(failed.response)
         elif failed is not None:
             raise failed
@@ -252,7 +252,7 @@ class HttpExchange:
         head = self._response_head(
             response.status, response.headers, () if response.status == 204 else described
         )
-        body = b"" if self._head.method == "HEAD" or response.status == 204 else response.body
+        body = b"" if self._head.method == "HEAD" or response.status in (204, 304) else response.body
         await self._write(self._limits.send_seconds, head, body)
         self._answered = True
 

@@ -71,11 +71,12 @@ class Routes:
         if methods is None:
             methods = {}
             self._http.add(path, methods)
-        if method in methods:
+        implied = method == "HEAD" and methods.get("HEAD") is methods.get("GET")
+        if method in methods and not implied:
             raise ValueError(f"{method} {path} is served twice")
         methods[method] = handler
         if method == "GET" and head:
-            methods["HEAD"] = handler
+            methods.setdefault("HEAD", handler)
 
     def methods(self, path: str) -> str:
         """Return what a path takes, as headers have it."""

@@ -253,20 +253,17 @@ class TlsTransport(trio.abc.HalfCloseableStream):
         await self._inner.wait_writable()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        await trio.lowlevel.checkpoint()  # and none behind it: what was decrypted would be lost
         while True:
             try:
-                data = self._call(self._tls.read, max_bytes or _RECEIVE_BYTES)
+                return self._call(self._tls.read, max_bytes or _RECEIVE_BYTES)
             except ssl.SSLWantReadError:
                 if not await self._feed():
                     return b""  # without close_notify: for a framed protocol the frames tell
             except ssl.SSLZeroReturnError:
-                await trio.lowlevel.checkpoint()
                 return b""
             except (ssl.SSLError, ValueError) as error:
                 raise trio.BrokenResourceError(str(error)) from error
-            else:
-                await trio.lowlevel.checkpoint()
-                return data
 
     async def send_all(self, data: Bytes) -> None:
         await trio.lowlevel.checkpoint()
@@ -295,6 +292,11 @@ class TlsTransport(trio.abc.HalfCloseableStream):
         self._inner.close()
 
     async def aclose(self) -> None:
+        """Close it with a goodbye, if that can be sent at once: where the end of the connection is that of an
+        answer, the client can tell it from one that was cut off."""
+        if not self.broken:
+            with suppress(ssl.SSLError, ValueError):  # it wants the client's own goodbye; ours is written
+                self._call(self._tls.unwrap)
         await self._inner.aclose()
 
     def _call(self, operation: Callable[_P, _T], *args: _P.args, **keys: _P.kwargs) -> _T:

@@ -120,10 +120,12 @@ class Keepalive:
             liveness.unanswered_at = None
             liveness.answered_bytes = writer.sent_bytes
             return False
-        # After an idle hour the last answer is an hour old the moment something is sent: what is seen to be
-        # missing for the first time was not missing at the last look.
         since = liveness.unanswered_at
-        liveness.unanswered_at = now - min(silence, _ROUND) if since is None else max(since, now - silence)
+        if since is None:
+            # After an idle hour the last answer is an hour old the moment something is sent.
+            liveness.unanswered_at = now - silence if silence < 2 * _ROUND else now
+            return False
+        liveness.unanswered_at = max(since, now - silence)
         return now - liveness.unanswered_at >= limit
 
 

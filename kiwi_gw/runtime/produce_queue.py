@@ -2,7 +2,9 @@
 
 What comes while the source writes is what it gets next, and there is no more than one call at a time. Who
 sends one record and waits for it never waits longer: only behind a call with many records others gather for a
-moment. Connections are taken in turn. Every record is answered in time, even by a source that hangs.
+moment. Connections are taken in turn, some records of each. Those that have just begun to wait have turns of
+their own: who sends one record goes before those who send without end, as in fair queues of networks (RFC
+8290, 3.3). Every record is answered in time, even by a source that hangs.
 """
 
 from __future__ import annotations
@@ -28,14 +30,18 @@ MOST_BYTES: Final = 16 << 20
 _AT_ONCE, _AT_ONCE_BYTES = 512, 2 << 20
 """Records that are handed over together: who publishes little waits for no more than that of others, and
 everybody for what it costs to make batches of them (10 us for each)."""
-_MANY: Final = 8  # tickets
+TURN_RECORDS: Final = 32
+"""Records of a connection's turn. A ticket has no more."""
+_MANY: Final = 8
 _GATHER_SECONDS: Final = 0.002
-"""How long records gather behind a call that had so many: who sends without end would have a call made for
-each of its packets, which everybody pays for."""
+"""How long records gather behind a call that had so many lone ones of the same connections: who sends them
+without end would have a call made for each of its packets, which everybody pays for."""
 _LEAST_SECONDS: Final = 0.5
 """With less than that left a record is not handed over: it would be in doubt for no good reason."""
 _GRACE_SECONDS: Final = 0.25
 """How long after its time a source may still say what became of records."""
+_SWEEP_SECONDS: Final = 0.1
+"""How often it is looked for records that cannot be handed over in time any more."""
 _SLICE_SECONDS: Final = 0.005
 """How long answers are given before others have their turn."""
 RECORD_OVERHEAD: Final = 256
@@ -83,7 +89,10 @@ class ProduceQueue:
         meter: SourceMeter | None,
     ) -> None:
         self._source, self._spawn, self._meter = source, spawn, meter
-        self._waiting: dict[ProduceFeed, deque[ProduceTicket]] = {}  # whose turn is next comes first
+        # Of both, whose turn is next comes first.
+        self._begun: dict[ProduceFeed, deque[ProduceTicket]] = {}  # those that have had no turn yet
+        self._waiting: dict[ProduceFeed, deque[ProduceTicket]] = {}
+        self._sweep_at = 0.0
         self._bytes = 0
         self._blocked: set[ProduceFeed] = set()
         self._running = False
@@ -96,7 +105,8 @@ class ProduceQueue:
 
     def add(self, feed: ProduceFeed, ticket: ProduceTicket) -> None:
         """Take records. They are answered later, or never if `drop` comes before."""
-        self._waiting.setdefault(feed, deque()).append(ticket)
+        waiting = self._waiting.get(feed)
+        (self._begun.setdefault(feed, deque()) if waiting is None else waiting).append(ticket)
         self._bytes += ticket.size
         if self.full:
             self._blocked.add(feed)
@@ -107,18 +117,19 @@ class ProduceQueue:
     def drop(self, feed: ProduceFeed) -> None:
         """Forget what waits of a connection that is gone."""
         self._blocked.discard(feed)
-        self._release(self._waiting.pop(feed, ()))
+        self._release([*self._begun.pop(feed, ()), *self._waiting.pop(feed, ())])
 
     # --- inside ----------------------------------------------------------------------------
 
     async def _run(self) -> None:
         try:
-            while self._waiting:
+            while self._begun or self._waiting:
                 tickets, late = self._gather()
                 await self._answer(late)
                 await self._hand_over(list(tickets))
                 await self._answer(tickets)
-                if len(tickets) >= _MANY:
+                lone = sum([len(ticket.records) == 1 for ticket in tickets])
+                if lone - len(set(tickets.values())) >= _MANY:
                     await trio.sleep(_GATHER_SECONDS)
                 else:  # what comes in the same round of the event loop goes together
                     await trio.lowlevel.checkpoint()
@@ -126,25 +137,46 @@ class ProduceQueue:
             self._running = False
 
     def _gather(self) -> tuple[dict[ProduceTicket, ProduceFeed], dict[ProduceTicket, ProduceFeed]]:
-        """Take what is handed over next, one ticket of each connection after the other; and apart from it
-        those that have waited for too long."""
+        """Take what is handed over next, a turn of each connection after the other; and apart from it what
+        has waited for too long."""
+        now = trio.current_time()
+        late = self._take_late(now)
         tickets: dict[ProduceTicket, ProduceFeed] = {}
-        late: dict[ProduceTicket, ProduceFeed] = {}
-        count, size, now = 0, 0, trio.current_time()
-        while self._waiting and count < _AT_ONCE and size < _AT_ONCE_BYTES:
-            feed = next(iter(self._waiting))
-            waiting = self._waiting.pop(feed)
-            ticket = waiting.popleft()
+        count = size = 0
+        turns = self._begun, self._waiting
+        while (self._begun or self._waiting) and count < _AT_ONCE and size < _AT_ONCE_BYTES:
+            turns = turns[1], turns[0]
+            whose = turns[0] or turns[1]
+            feed = next(iter(whose))
+            waiting = whose.pop(feed)
+            most = count + TURN_RECORDS
+            while waiting and count + len(waiting[0].records) <= most and size < _AT_ONCE_BYTES:
+                ticket = waiting.popleft()
+                if ticket.deadline - now < _LEAST_SECONDS:
+                    late[ticket] = feed
+                else:
+                    count += len(ticket.records)
+                    size += ticket.size
+                    tickets[ticket] = feed
             if waiting:
                 self._waiting[feed] = waiting
-            if ticket.deadline - now < _LEAST_SECONDS:
-                ticket.results = [_NOT_IN_TIME] * len(ticket.records)
-                late[ticket] = feed
-            else:
-                count += len(ticket.records)
-                size += ticket.size
-                tickets[ticket] = feed
+        for ticket in late:
+            ticket.results = [_NOT_IN_TIME] * len(ticket.records)
         return tickets, late
+
+    def _take_late(self, now: float) -> dict[ProduceTicket, ProduceFeed]:
+        """Take what has waited for too long, whoever's turn it is: now and then, for there may be many."""
+        late: dict[ProduceTicket, ProduceFeed] = {}
+        if now < self._sweep_at:
+            return late
+        self._sweep_at = now + _SWEEP_SECONDS
+        for group in (self._begun, self._waiting):
+            for feed, waiting in list(group.items()):
+                while waiting and waiting[0].deadline - now < _LEAST_SECONDS:
+                    late[waiting.popleft()] = feed
+                if not waiting:
+                    del group[feed]
+        return late
 
     async def _hand_over(self, tickets: Sequence[ProduceTicket]) -> None:
         """Have the source write them, and note what became of each."""
@@ -166,7 +198,7 @@ class ProduceQueue:
             results = await producer.produce(records, within)
             if len(results) != len(records):
                 raise ValueError(f"{len(records)} records were handed over, and have {len(results)} results")
-            if not {Published, Unpublished}.issuperset(map(type, results)):
+            if not all(issubclass(kind, Published | Unpublished) for kind in set(map(type, results))):
                 raise TypeError("a result of a record is neither a Published nor an Unpublished")
         if barrier.error is not None:
             log.error("a source failed to write", exc_info=barrier.error)

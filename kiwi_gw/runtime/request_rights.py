@@ -45,7 +45,7 @@ from kiwi_gw.model import (
 )
 from kiwi_gw.runtime.command_scheduler import CommandScheduler
 from kiwi_gw.runtime.group_reader import GroupContext, SourceGroupReader
-from kiwi_gw.runtime.produce_queue import RECORD_OVERHEAD, ProduceQueue, ProduceTicket
+from kiwi_gw.runtime.produce_queue import RECORD_OVERHEAD, TURN_RECORDS, ProduceQueue, ProduceTicket
 from kiwi_gw.runtime.request_reader import RequestReader
 from kiwi_gw.runtime.source_rights import refusal_of
 from kiwi_gw.runtime.source_runner import SourceRunner
@@ -64,8 +64,8 @@ _CROWDED: Final = "too many requests wait for their answers; try again in a mome
 
 _TURN_SECONDS: Final = 0.001
 _ORIGIN_SECONDS: Final = 5.0
-_TOGETHER, _TOGETHER_BYTES = 128, 128 << 10
-"""Records of a request that are handed over together."""
+_TOGETHER_BYTES: Final = 64 << 10
+"""Of records of a request that are handed over together, or one record."""
 _OBJECTS, _HEADER = 500, 200
 """Bytes of the objects that a record, and each of its headers, is made of."""
 
@@ -325,7 +325,7 @@ def _parts(records: Sequence[Outgoing]) -> Iterator[tuple[Sequence[Outgoing], in
     first = size = 0
     for index, record in enumerate(records, 1):
         size += record.size + RECORD_OVERHEAD
-        if index - first == _TOGETHER or size >= _TOGETHER_BYTES or index == len(records):
+        if index - first == TURN_RECORDS or size >= _TOGETHER_BYTES or index == len(records):
             yield records[first:index], size
             first, size = index, 0
 

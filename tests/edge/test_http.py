@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from kiwi_gw.dialect_api import HttpResponse, HttpStream
+from kiwi_gw.dialect_api import HttpResponse, HttpStream, NotStreamed
 from kiwi_gw.edge.http import serve_http
 from kiwi_gw.edge.http_exchange import Closing, HttpLimits
 from kiwi_gw.edge.plain_request import ConnectionEnds, PlainRequest
@@ -196,6 +196,46 @@ async def test_pieces_that_fail_are_answered_before_the_first_and_cut_behind_it(
             await client.answer()
 
 
+async def test_another_answer_than_pieces_comes_before_the_first_or_not_at_all() -> None:
+    async def pieces(first: bytes) -> AsyncGenerator[bytes, None]:
+        if first:
+            yield first
+        raise NotStreamed(HttpResponse(404, b"late"))
+
+    async def handle(request: PlainRequest) -> HttpStream:
+        return HttpStream(pieces(request.head.query.encode()), "text/plain")
+
+    async with connection(table(pieces=handle)) as client:
+        await client.ask("GET", "/pieces")
+        answer = await client.answer()
+        assert (answer.status, answer.body) == (404, b"late")
+        await client.ask("GET", "/pieces?first")
+        with pytest.raises(h11.RemoteProtocolError, match="without sending complete message"):
+            await client.answer()
+
+
+async def test_304_has_no_body() -> None:
+    async def unchanged(request: PlainRequest) -> HttpResponse:
+        return HttpResponse(304, b"nobody reads this")
+
+    async with connection(table(unchanged=unchanged)) as client:
+        await client.ask("GET", "/unchanged")
+        assert (await client.answer()).status == 304
+        await client.ask("GET", "/hello")
+        assert (await client.answer()).body == b"hello"
+
+
+async def test_a_request_that_has_come_is_answered_although_the_connection_is_to_end(ends: Ends) -> None:
+    async with connection(pair=ends) as client:
+        await client.ask("GET", "/hello")
+        await client.answer()
+        await trio.testing.wait_all_tasks_blocked()
+        await client.ask("GET", "/hello")
+        await trio.lowlevel.checkpoint()
+        client.closing.set()
+        assert (await client.answer()).body == b"hello"
+
+
 async def test_who_sends_many_requests_at_once_is_not_the_only_one(ends: Ends) -> None:
     others = 0
 
@@ -210,7 +250,7 @@ async def test_who_sends_many_requests_at_once_is_not_the_only_one(ends: Ends) -
         await client.raw(b"GET /hello HTTP/1.1\r\nHost: h\r\n\r\n" * 100, *["GET"] * 100)
         for _ in range(100):
             assert (await client.answer()).body == b"hello"
-        assert others >= 100
+        assert others >= 99, "one turn between any two requests"
         nursery.cancel_scope.cancel()
 
 

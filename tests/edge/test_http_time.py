@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from kiwi_gw.dialect_api import HttpResponse
+from kiwi_gw.dialect_api import ErrorPages, HttpResponse
 from kiwi_gw.edge.plain_request import PlainRequest
 from tests.edge.http_bench import (
     MIB,
@@ -37,10 +37,19 @@ async def test_a_failing_handler_is_500_with_an_id_that_is_in_the_log() -> None:
     assert b"s3cret" not in answer.body
 
 
-@pytest.mark.parametrize("header", [("a", "b\r\nc: d"), ("Content-Length", "1")])
-async def test_a_handler_that_breaks_the_rules_fails(header: tuple[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        *[((name, "1"), 200) for name in ("Content-Length", "date", "", " a", "a b", "a:b", "é")],
+        (("a", "b\r\nc: d"), 200),
+        (("a", "b\0"), 200),
+        (("a", "b"), 101),
+        (("a", "b"), 42),
+    ],
+)
+async def test_a_handler_that_breaks_the_rules_fails(header: tuple[str, str], status: int) -> None:
     async def breaks(request: PlainRequest) -> HttpResponse:
-        return HttpResponse(200, b"too long", headers=(header,))
+        return HttpResponse(status, b"too long", headers=(header,))
 
     with capture_logs() as logs:
         async with connection(table(breaks=breaks)) as client:
@@ -48,6 +57,19 @@ async def test_a_handler_that_breaks_the_rules_fails(header: tuple[str, str]) ->
             answer = await client.answer()
     assert (answer.status, "c" in answer.headers) == (500, False)
     assert [entry["event"] for entry in logs] == ["http_app_failed"]
+
+
+async def test_an_error_page_that_breaks_them_gives_way_to_text() -> None:
+    routes = table()
+    routes.add_error_pages(
+        ErrorPages("/x", lambda failure: HttpResponse(failure.status, b"{}", headers=(("Date", "then"),)))
+    )
+    with capture_logs() as logs:
+        async with connection(routes) as client:
+            await client.ask("GET", "/x/y")
+            answer = await client.answer()
+    assert (answer.status, answer.body) == (404, b"nothing is served at this path\n")
+    assert [entry["event"] for entry in logs] == ["error_page_failed"]
 
 
 # --- time --------------------------------------------------------------------------------------

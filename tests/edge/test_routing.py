@@ -129,6 +129,21 @@ def test_a_path_is_served_by_one(routes: Routes) -> None:
         routes.add_http("GET", "/health", show)
 
 
+def test_head_may_be_served_by_another_or_by_none() -> None:
+    for order in (("GET", "HEAD"), ("HEAD", "GET")):
+        table = Routes()
+        for method in order:
+            table.add_http(method, "/a", produce if method == "HEAD" else show)
+        route = table.resolve(head("HEAD", "/a"))
+        assert isinstance(route, HttpMatch)
+        assert route.handler is produce
+        with pytest.raises(ValueError, match="HEAD /a is served twice"):
+            table.add_http("HEAD", "/a", show)
+    table = Routes()
+    table.add_http("GET", "/a", show, head=False)
+    assert table.methods("/a") == "GET"
+
+
 @pytest.mark.parametrize(
     ("method", "path", "pattern", "parameters", "handler"),
     [

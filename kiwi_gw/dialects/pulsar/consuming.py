@@ -288,21 +288,27 @@ async def _next(
     until: float,
     allowed: Callable[[], None],
 ) -> list[Message]:
-    """Take messages that wait; wait for some until then. Rights may be withdrawn meanwhile."""
+    """Take messages that wait; wait for some until then. Rights may be withdrawn meanwhile, or since the
+    piece before."""
     dispatcher, reader = subscription.dispatcher, subscription.reader
+    waited = not until
     while consumer in dispatcher.consumers:
-        try:
-            allowed()
-        except PulsarError as error:
-            if not until:
-                return []  # there is something already, from when it was allowed
-            raise NotStreamed(error.response) from None
         now = time.monotonic()
         dispatcher.expire(now)
         found = list(dispatcher.fetch(consumer, most, most_bytes, now))
+        if found and waited:
+            try:
+                allowed()
+            except PulsarError as error:
+                dispatcher.give_back(consumer, found)
+                reader.look()
+                if not until:
+                    return []  # there is something already, from when it was allowed
+                raise NotStreamed(error.response) from None
         if found or now >= until:
             return found
         await reader.wait(min(until, dispatcher.due) - now)
+        waited = True
     ended = subscription.ended
     if not until or (ended is not None and ended.code == RefusalCode.UNAVAILABLE):
         return []  # there is something already, or the gateway stops

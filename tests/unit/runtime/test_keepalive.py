@@ -210,6 +210,18 @@ def test_a_machine_that_vanishes_while_events_flow_is_found() -> None:
     assert wire.counts == (0, 0, 1)
 
 
+@pytest.mark.parametrize("limit_ms", [200, 1_000, 2_000])
+def test_nobody_is_cut_at_the_first_look_that_misses_an_answer(limit_ms: int) -> None:
+    wire = Wire(vanished_after_ms=limit_ms, ping_interval_ms=50_000_000, dead_after_ms=60_000_000)
+    for silence in (0.9, 1.9, 3600.0):
+        wire.run(2)
+        wire.take()
+        wire.socket.silence = silence
+        wire.run(1)
+        assert wire.closed() == (None, "")
+        wire.socket.silence = None
+
+
 def test_answers_that_are_underway_at_every_look_are_no_silence() -> None:
     wire = Wire()
 

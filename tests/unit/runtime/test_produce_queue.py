@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -14,7 +15,7 @@ from kiwi_gw.core.commands import Produce
 from kiwi_gw.model import Outgoing, Published, Unpublished
 from kiwi_gw.runtime import produce_queue
 from kiwi_gw.runtime.meters import SourceMeter
-from kiwi_gw.runtime.produce_queue import ProduceQueue, ProduceTicket
+from kiwi_gw.runtime.produce_queue import TURN_RECORDS, ProduceQueue, ProduceTicket
 from kiwi_gw.runtime.produce_window import ProduceWindow
 from tests.unit.runtime.fakes import settled
 
@@ -33,6 +34,16 @@ class Writer:
         self.calls.append([record.value for record in records])
         await self.gate.wait()
         return [self.says(number) for number in range(len(records))]
+
+
+class SlowWriter(Writer):
+    """Takes a tenth of a second, whatever it writes."""
+
+    async def produce(self, records: Sequence[Outgoing], within: float) -> Sequence[object]:
+        self.gate = trio.Event()
+        self.gate.set()
+        await trio.sleep(0.1)
+        return await super().produce(records, within)
 
 
 class Connection:
@@ -175,6 +186,48 @@ async def test_all_who_wait_for_room_of_a_source_are_read_again_when_there_is_so
         await settled()
         assert writer.calls == [[b"1"], [b"3"]]
         assert (large.told, third.told) == ([], [("3", Published(0, 0))])
+
+
+class Request:
+    """Has many records, as a request over HTTP."""
+
+    def __init__(self, queue: ProduceQueue, name: str, count: int) -> None:
+        records = [Outgoing(None, name.encode())] * TURN_RECORDS
+        until = trio.current_time() + SECONDS
+        self.tickets = [ProduceTicket(name, records, 1, None, until) for _ in range(count // TURN_RECORDS)]
+        for ticket in self.tickets:
+            queue.add(self, ticket)
+
+    def settle(self) -> None: ...
+
+    def make_room(self) -> None: ...
+
+
+async def test_a_lone_record_goes_before_those_of_whoever_has_many(autojump_clock: MockClock) -> None:
+    writer = SlowWriter()
+    async with place(writer) as here:
+        flood = here.connect()
+        flood.put(*["f"] * 1_000)
+        requests = [Request(here.queue, f"r{number}", 960) for number in range(16)]
+        await trio.sleep(0.35)
+        lone = here.connect()
+        lone.put("1")
+        await trio.sleep(0.2)
+        assert [handle for handle, _ in lone.told] == ["1"], "with the next call"
+        assert max(Counter(writer.calls[2]).values()) <= 2 * TURN_RECORDS, "everybody has turns"
+        await trio.sleep(1)
+        written = [sum(bool(ticket.results) for ticket in request.tickets) for request in requests]
+        assert max(written) - min(written) <= 4, "that many turns while some had had none"
+        assert len(flood.told) >= min(written) * TURN_RECORDS
+
+
+async def test_what_is_late_is_answered_before_its_turn(autojump_clock: MockClock) -> None:
+    async with place(SlowWriter()) as here:
+        requests = [Request(here.queue, f"r{number}", 960) for number in range(40)]
+        await trio.sleep(SECONDS)
+        results = [result for one in requests for ticket in one.tickets for result in ticket.results]
+        assert len(results) == 40 * 960
+        assert {type(result) for result in results} == {Published, Unpublished}
 
 
 async def test_others_have_their_turn_while_many_answers_are_given(mock_clock: MockClock) -> None:
