@@ -87,7 +87,10 @@ async def test_answers_have_the_order_of_the_records_whatever_source_is_first(
         assert codes(client) == ["unknown_source"]
 
 
-async def test_connections_are_taken_in_turn(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_connections_are_taken_in_turn(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce_queue, "TURN_RECORDS", 2)
     vault = Vault()
     async with running(tmp_path, OPEN, vault=vault) as bench:
         first, second = bench.connect(), bench.connect()
@@ -97,7 +100,7 @@ async def test_connections_are_taken_in_turn(tmp_path: Path, autojump_clock: Moc
         second.does(*put("b1", "b2"))
         vault.gate.set()
         await settled()
-        assert texts(vault.calls[1]) == ["a1", "b1", "a2", "b2", "a3"]
+        assert texts(vault.calls[1]) == ["a1", "a2", "b1", "b2", "a3"]
 
 
 async def test_a_client_is_not_read_while_too_much_waits(
