@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,20 +45,39 @@ async def died(spark: SparkService) -> None:
         await spark.driver.reach({DriverState.BACKOFF})
 
 
-def held(spark: SparkService, when: Callable[[], bool]) -> trio.Event:
-    """Have no driver started again before the event is set, from then on. (What one has sent may be lost with
-    it; then it has to come again first.)"""
-    launch, may, first = spark.driver._launch, trio.Event(), True
+@dataclass
+class Hold:
+    """Keeps drivers from being started again. waits: one is kept from it. may: set it, and none is."""
+
+    waits: trio.Event = field(default_factory=trio.Event)
+    may: trio.Event = field(default_factory=trio.Event)
+
+
+def held(spark: SparkService, when: Callable[[], bool]) -> Hold:
+    """Have no driver started again from then on. (What one has sent may be lost with it; then it has to come
+    again first.)"""
+    launch, hold, first = spark.driver._launch, Hold(), True
 
     async def prepare() -> tuple[SessionSpec, Mapping[str, str]]:
         nonlocal first
         if not first and when():
-            await may.wait()
+            hold.waits.set()
+            await hold.may.wait()
         first = False
         return await launch.prepare()
 
     spark.driver._launch = replace(launch, prepare=prepare)
-    return may
+    return hold
+
+
+async def away(spark: SparkService, hold: Hold) -> None:
+    """Wait until there is no driver, and will be none for now. One that was started again before `when` was
+    true is killed."""
+    while not hold.waits.is_set():
+        if spark.driver.deaths and spark.driver.state is DriverState.READY:
+            os.kill(spark.driver.pid, signal.SIGKILL)
+            await spark.driver.reach({DriverState.BACKOFF})
+        await trio.sleep(0.01)
 
 
 def whole(batches: int, rows: int) -> list[tuple[int, int]]:
@@ -189,13 +210,13 @@ async def test_the_checkpoint_is_lost(tmp_path: Path) -> None:
         async def publish(self, batch: Batch) -> None:
             await super().publish(batch)
             if self.events == 6:
-                await died(spark)
+                await away(spark, hold)
                 (tmp_path / "s.json").unlink()
-                may_start.set()
+                hold.may.set()
 
     async with fake_spark() as spark:
         out = Thief()
-        may_start = held(spark, lambda: out.events >= 6)
+        hold = held(spark, lambda: out.events >= 6)
         with trio.fail_after(SECONDS), pytest.raises(SourceChanged, match="another one"):
             # The kill is not repeated with the new checkpoint before the source has said so.
             await source(plan | {"kill": [[1, "end"]]}, tmp_path, spark).run(out, None)
@@ -229,13 +250,13 @@ async def test_somebody_else_used_the_checkpoint(tmp_path: Path) -> None:
             await super().publish(batch)
             if self.events == 3 and batch.gap is None:
                 path = tmp_path / "s.json"
-                await died(spark)
+                await away(spark, hold)
                 path.write_text(path.read_text().replace('"next": 0', '"next": 4'))
-                may_start.set()
+                hold.may.set()
 
     async with fake_spark() as spark:
         out = Meddler()
-        may_start = held(spark, lambda: out.events >= 3)
+        hold = held(spark, lambda: out.events >= 3)
         plan = {"batches": 5, "rows": 3, "kill": [[0, "end"]]}
         with trio.fail_after(SECONDS):
             async with trio.open_nursery() as nursery:
