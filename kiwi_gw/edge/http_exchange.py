@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -22,22 +22,17 @@ from kiwi_gw.dialect_api import HttpResponse, HttpStream, NotStreamed
 from kiwi_gw.edge.http_errors import HttpError, http_error
 from kiwi_gw.edge.plain_request import ConnectionEnds, Handler, PlainRequest
 from kiwi_gw.edge.request_head import HeadLimits, RequestHead
-from kiwi_gw.edge.response_head import response_head
+from kiwi_gw.edge.response_head import Headers, response_head
 from kiwi_gw.edge.transports import SocketTransport
 
 _log = structlog.get_logger(__name__)
 
 _READ = 64 * 1024
-_FIRST = (
-    32 * 1024
-)  # of a request, or of several that were sent at once: each is copied with what is behind it
+_FIRST = 32 * 1024  # of a request, or of several at once: each is copied with what is behind it
 _WRITE = 8 * 1024  # what counts as progress of a send that waits
 _PIPELINED = 64 * 1024
 _SMALL_CHUNKS = 1024  # so many chunks may be small; beyond them 64 bytes on average are wanted
 _SMALL = 64
-_OURS = frozenset({"connection", "content-length", "content-type", "date", "transfer-encoding"})
-
-Headers = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +162,7 @@ class HttpExchange:
             self.last = True
             return
         self._add_page(self._head.path, error)
-        try:
-            await self._respond(error.response)
-        except ValueError as broken:
-            _log.error("error_page_failed", status=error.status, path=self._head.path, exc_info=broken)
-            await self._respond(HttpResponse(error.status, f"{error.message}\n".encode()))
+        await self._respond(error.response)
 
     async def rest(self) -> bytes | None:
         """Return the first bytes of the next request (maybe none yet); None if there can be no next one."""
@@ -263,9 +254,7 @@ class HttpExchange:
         waits = self._h11.they_are_waiting_for_100_continue
         if self._closing.is_set() or waits or self._leaves_much or not self._head.persistent:
             self.last = True
-        if any(name.lower() in _OURS for name, _ in headers):
-            raise ValueError("how a response is framed is not said by its handler")
-        head = response_head(status, (*headers, *described), last=self.last)
+        head = response_head(status, headers, described, last=self.last)
         self.status = status
         return head
 

@@ -83,7 +83,7 @@ class RequestHead:
 
     @property
     def persistent(self) -> bool:
-        """Whether the client may send more requests on the connection (RFC 9112, 9.3)."""
+        """Return whether the client may send more requests on the connection (RFC 9112, 9.3)."""
         return self.version == "1.1" and "close" not in self.tokens("connection")
 
     def credential(self, remote: str = "", *, secure: bool = False) -> HeadCredential:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from email.utils import formatdate
 from functools import lru_cache
 from http.client import responses
 
 _HEADERS = re.compile(r"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*\r\n)+")
+_OURS = frozenset({"connection", "content-length", "content-type", "date", "transfer-encoding"})
+
+Headers = Sequence[tuple[str, str]]
 
 
-def response_head(status: int, headers: Iterable[tuple[str, str]], *, last: bool) -> bytes:
-    """Return everything up to and with the blank line (RFC 9112, 2.1). last: the connection is closed behind
-    the response. Raises ValueError for a header that would not be one, and for a status that is not the final
-    one of a response."""
+def response_head(status: int, headers: Headers, described: Headers, *, last: bool) -> bytes:
+    """Return everything up to and with the blank line (RFC 9112, 2.1). described: headers that say how the
+    body is framed. last: the connection is closed behind the response. Raises ValueError where `headers` say
+    something of that, too, or one would be none, and for a status that is not the final one of a response."""
+    if any(name.lower() in _OURS for name, _ in headers):
+        raise ValueError("how a response is framed is not said by its handler")
     lines = [f"Date: {http_date()}"]
     upgrade = False
-    for name, value in headers:
+    for name, value in (*headers, *described):
         lines.append(f"{name}: {value}")
         upgrade = upgrade or name == "Upgrade"
     if last or upgrade:
@@ -31,7 +36,7 @@ def response_head(status: int, headers: Iterable[tuple[str, str]], *, last: bool
 
 
 def http_date() -> str:
-    """Now, as the `Date` header wants it (RFC 9110, 5.6.7)."""
+    """Return now, as the `Date` header wants it (RFC 9110, 5.6.7)."""
     return _date(int(time.time()))
 
 

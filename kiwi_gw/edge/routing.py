@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+import structlog
+
 from kiwi_gw.dialect_api import Dialect, ErrorPages, HttpFailure, Operation, WebSocketRoute
 from kiwi_gw.edge.admission import RejectedError, Rejection
 from kiwi_gw.edge.http_errors import HttpError
 from kiwi_gw.edge.paths import PathTable
 from kiwi_gw.edge.plain_request import NO_STORE, Handler
 from kiwi_gw.edge.request_head import RequestHead
+from kiwi_gw.edge.response_head import response_head
 from kiwi_gw.edge.upgrade import Upgrade, check_upgrade, upgrade_required, wants_websocket
+
+_log = structlog.get_logger(__name__)
+
+_SHOWN = 200  # characters of what a client sent, in a line of the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +96,8 @@ class Routes:
         self._error_pages[pages.path] = pages
 
     def add_page(self, path: str, error: HttpError) -> None:
-        """Put the page to an error that it is answered with: that for the longest part of the path."""
+        """Put the page to an error that it is answered with: that for the longest part of the path. One that
+        cannot be sent is put down in the log."""
         if error.page is not None:
             return
         rejected = error if isinstance(error, RejectedError) else None
@@ -98,7 +106,13 @@ class Routes:
         failure = HttpFailure(error.status, error.message, refusal, stopping)
         above = [known for known in self._error_pages if f"{path}/".startswith(f"{known}/")]
         if above:
-            error.page = self._error_pages[max(above, key=len)].answer(failure)
+            page = self._error_pages[max(above, key=len)].answer(failure)
+            try:
+                if page is not None:
+                    response_head(page.status, page.headers, (), last=False)
+                error.page = page
+            except ValueError as broken:
+                _log.error("error_page_failed", status=error.status, path=path[:_SHOWN], exc_info=broken)
             if NO_STORE[0] not in error.headers:
                 error.headers = (*error.headers, *NO_STORE)
 

@@ -149,7 +149,7 @@ class ProduceQueue:
             whose = turns[0] or turns[1]
             feed = next(iter(whose))
             waiting = whose.pop(feed)
-            most = count + TURN_RECORDS
+            most = count + max(TURN_RECORDS, len(waiting[0].records))
             while waiting and count + len(waiting[0].records) <= most and size < _AT_ONCE_BYTES:
                 ticket = waiting.popleft()
                 if ticket.deadline - now < _LEAST_SECONDS:
