@@ -81,7 +81,9 @@ class MemoryWatch:
         self._budget = budget
         self._read = read or read_memory
         self._give_back = give_back or _give_back
-        self._least = math.inf  # beside what is counted, since some was given back
+        # Beside what is counted, since some was given back. From the start on: clients may come at once.
+        now = self._read()
+        self._least = math.inf if now is None else now.resident - budget.used
         self._looks = 0
         self._once_more = False
         self._told = False
@@ -120,7 +122,9 @@ class MemoryWatch:
         much = beside - self._least >= MUCH
         if (much or self._once_more) and self._looks >= BETWEEN:
             self._give_back()
-            self._looks, self._least, self._once_more = 0, math.inf, much
+            if much:
+                self._least = math.inf  # else a look behind it may be the first that sees much more
+            self._looks, self._once_more = 0, much
 
     def _judge(self, percent: float) -> Overload:
         for level, threshold in (

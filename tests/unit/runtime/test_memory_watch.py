@@ -81,6 +81,20 @@ def test_memory_that_was_let_go_of_is_given_back_once_in_a_while() -> None:
     assert look(190, times=3 * BETWEEN) == 3, "so much is in use"
     assert look(513, times=2 * BETWEEN) == 3, "it would take too long"
     assert look(512) == 4
+    assert look(100, times=BETWEEN) == 5, "once more"
+    assert look(130, times=BETWEEN) == 6, "also where it grows just behind that"
+
+
+def test_what_is_taken_before_the_first_look_is_given_back_too() -> None:
+    budget, given_back = MemoryBudget(1 << 30), []
+    resident = 60 << 20
+    memo = EncodingMemo(0, budget)
+    read = lambda: MemoryUse(resident, 1 << 40)  # noqa: E731
+    watch = MemoryWatch(LimitSettings(), 1, memo, budget, read, lambda: given_back.append(resident))
+    resident = 90 << 20
+    for _ in range(BETWEEN):
+        watch.look()
+    assert given_back == [90 << 20]
 
 
 def test_levels_come_at_80_and_90_percent_and_go_5_points_lower() -> None:
