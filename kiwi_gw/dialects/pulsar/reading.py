@@ -32,7 +32,7 @@ from kiwi_gw.model import AtOffset, AtTime, CloseReason, Start, StartAt
 
 LINES: Final = "application/x-ndjson"
 
-PIECE_BYTES: Final = 64 * 1024
+PIECE_BYTES: Final = 32 * 1024
 MOST_SCHEMAS: Final = 16
 MOST_SCHEMA_CHARACTERS: Final = 256 * 1024
 """Of a registry, which an answer shows."""
