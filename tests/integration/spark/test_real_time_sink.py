@@ -163,7 +163,7 @@ async def have_proved_themselves(stage: Stage, sources: Iterable[str]) -> None:
     with stage.gateway.patience():
         for name, before in [(name, await batch(name)) for name in sources]:
             while await batch(name) == before:
-                await trio.sleep(0.2)
+                await trio.lowlevel.checkpoint()
 
 
 @asynccontextmanager
