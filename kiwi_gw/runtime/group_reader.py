@@ -28,8 +28,8 @@ from kiwi_gw.wakeup import Wakeup
 log = structlog.get_logger(__name__)
 
 _PIECE_BYTES: Final = 256 * 1024
-_LOOK_SECONDS: Final = 1.0
-_AGAIN_SECONDS: Final = 1.0
+LOOK_SECONDS: Final = 1.0
+AGAIN_SECONDS: Final = 1.0
 PASS_SECONDS: Final = 5.0
 """After so long without events the sink is told what has passed that is none (the ends of transactions)."""
 _LATE: Final = "the group could not be joined in time; try again"
@@ -230,7 +230,7 @@ class SourceGroupReader:
     async def _keep_looking(self, scope: trio.CancelScope) -> None:
         """Have the sink do what is due, and end when it says so, or the source has become another."""
         while True:
-            await trio.sleep(_LOOK_SECONDS)
+            await trio.sleep(LOOK_SECONDS)
             if self._context.running_source(self.source_id) is not self._source:
                 self._over = ReadingOver(RefusalCode.UNAVAILABLE, "the source has begun anew; try again")
             elif self._sink.look(time.monotonic()):
@@ -283,7 +283,7 @@ class SourceGroupReader:
         except SubscribeRefused as refused:
             if refused.code in (RefusalCode.POSITIONS, RefusalCode.FAILED, RefusalCode.UNAVAILABLE):
                 log.warning("a group cannot be read; it is tried again", source=source_id, why=str(refused))
-                await trio.sleep(_AGAIN_SECONDS)
+                await trio.sleep(AGAIN_SECONDS)
                 return None
             return ReadingOver(refused.code, str(refused))
 

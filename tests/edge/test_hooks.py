@@ -409,6 +409,7 @@ async def test_an_authenticate_that_hangs_is_given_up_after_its_time() -> None:
             release.set()
 
 
+@pytest.mark.slow
 async def test_an_identity_that_expires_ends_its_connection() -> None:
     class Brief:
         @hookimpl
@@ -423,6 +424,7 @@ async def test_an_identity_that_expires_ends_its_connection() -> None:
         assert (over.code, over.reason) == (4402, "token_expired")
 
 
+@pytest.mark.slow
 async def test_clients_of_the_original_are_not_told_that_credentials_expire() -> None:
     class Brief:
         @hookimpl

@@ -184,7 +184,8 @@ async def test_a_refusal_says_where_and_is_remembered(monkeypatch: pytest.Monkey
         assert await client.ask("SUBSCRIBE", "a", where=WRONG) == error
 
 
-async def test_without_a_process_it_is_to_be_tried_again() -> None:
+async def test_without_a_process_it_is_to_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kiwi_gw.runtime.offloads.PAUSE_SECONDS", 0)
     async with running() as (gateway, _), connect(gateway) as client, connect(gateway, "/events") as other:
         gateway.gateway.offloads._command = ("/nowhere",)
         error: dict[str, Any] = await client.ask("SUBSCRIBE", "a", where=LARGE)

@@ -182,6 +182,7 @@ async def test_a_reload_that_puts_an_interceptor_before_it() -> None:
         assert values(seen) == [{"n": "***"}, {"n": "open"}]  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 async def test_a_token_that_expires() -> None:
     async with world() as there:
         there.mine.expires_at = time.time() + 1.5
@@ -255,6 +256,7 @@ async def test_a_statement_outlives_the_time_for_its_message() -> None:
         assert values([await hear(client)]) == [1]  # type: ignore[list-item]
 
 
+@pytest.mark.slow
 async def test_who_reads_nothing_gives_its_place_back_when_its_time_is_up() -> None:
     async with world(queries=1) as there:
         for _ in range(30):

@@ -238,6 +238,7 @@ async def test_where_kafka_lets_the_gateway_see_no_commit_nothing_is_skipped(
         assert answer == (denied if may_commit else ("SUCCESS", "orders"))
 
 
+@pytest.mark.slow
 async def test_a_heartbeat_when_nothing_was_sent_for_a_while() -> None:
     async with running() as (gateway, _), page(gateway, token="a-token-of-a-machine") as machine:
         with trio.fail_after(20):

@@ -275,6 +275,7 @@ async def test_methods_media_types_and_pages() -> None:
         assert (status, headers["cache-control"]) == (200, "no-store")
 
 
+@pytest.mark.slow
 async def test_a_source_that_does_not_answer_is_503_with_what_is_not_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -309,7 +309,7 @@ async def test_what_is_no_event_passes_by(monkeypatch: pytest.MonkeyPatch) -> No
         one = await consumer(gateway)
         assert (await change(gateway, "individual", await fetch(gateway, one)))[0] == 200
         await script.pass_by(5)
-        await until(lambda: script.groups[GROUP] == {0: (5, "")})  # it looks once a second
+        await until(lambda: script.groups[GROUP] == {0: (5, "")})
         status, answer = await ask(gateway, "GET", "/cursor")
         assert (status, places(answer), answer["cursor"]["partitions"]["0"]["lag"]) == (200, {"0": 5}, 0)
         await script.publish([b"5"])

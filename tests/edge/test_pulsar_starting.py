@@ -96,6 +96,7 @@ async def test_all_that_come_meanwhile_are_answered_when_it_has_started() -> Non
         assert not gateway.gateway.request_load.waiting
 
 
+@pytest.mark.slow
 async def test_they_wait_no_longer_than_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "START_SECONDS", 0.05)
     async with starting(produce_ms=1_000) as (gateway, script):

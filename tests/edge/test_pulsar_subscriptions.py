@@ -14,6 +14,7 @@ import trio
 from kiwi_gw.api import Identity, Interceptor, Record, Refusal, SourceInfo, hookimpl
 from kiwi_gw.dialects.pulsar import subscriptions
 from kiwi_gw.dialects.pulsar.message_ids import read_message_id
+from kiwi_gw.runtime import group_reader
 from kiwi_gw.runtime.request_rights import MOST_GROUPS
 from kiwi_gw.testing import GatewayUnderTest, Script, ScriptedSources, open_gateway
 from kiwi_gw.testing.scripted_groups import ScriptedGroup, ScriptedMember
@@ -45,9 +46,14 @@ async def subscribed(
         plugins="".join(f", {name}" for name in plugins),
         pulsar="".join(f", {name}: {value!r}" for name, value in pulsar.items()),
     )
-    async with open_gateway(text, plugins={"scripted": sources, **plugins}, admin=admin or None) as gateway:
-        with trio.fail_after(20):
-            yield gateway, sources["orders"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(group_reader, "LOOK_SECONDS", 0.05)
+        patch.setattr(group_reader, "AGAIN_SECONDS", 0.05)
+        async with open_gateway(
+            text, plugins={"scripted": sources, **plugins}, admin=admin or None
+        ) as gateway:
+            with trio.fail_after(20):
+                yield gateway, sources["orders"]
 
 
 async def ask(
@@ -336,7 +342,7 @@ async def test_a_subscription_whose_first_consumer_is_refused_goes(monkeypatch: 
         script.members[GROUP] = group
         status, answer = await ask(gateway, "POST", "", {}, "a")
         assert (status, answer["error_code"]) == (409, 40901)
-        await until(lambda: not gateway.gateway.request_load.groups)  # it looks once a second
+        await until(lambda: not gateway.gateway.request_load.groups)
 
 
 async def test_idle_consumers_and_subscriptions_without_any_go(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,6 +161,7 @@ async def test_a_wrong_ticket_is_not_made_good_by_other_credentials() -> None:
         assert (await knock(gateway, "/?ticket=x", bearer))[0] == 401
 
 
+@pytest.mark.slow
 async def test_the_end_of_the_credentials_is_that_of_the_connection() -> None:
     bearers = Bearers()
     bearers.expires_at = time.time() + 1
@@ -393,6 +394,7 @@ def test_those_that_expire_are_let_go_of_in_whatever_order(tmp_path: Path) -> No
     assert (tickets._waiting, tickets._of, list(tmp_path.iterdir())) == ({}, {}, [])
 
 
+@pytest.mark.slow
 async def test_who_asks_for_no_more_tickets_leaves_none() -> None:
     async with running(ticket_ttl_ms=1_000) as gateway:
         assert (await ask(gateway, "Authorization: Bearer ann"))[0] == 200

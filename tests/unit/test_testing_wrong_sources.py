@@ -375,6 +375,7 @@ async def test_a_wrong_shape_is_caught(shape: Any, words: str) -> None:
 async def _async_build() -> None: ...
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "words"),
     [

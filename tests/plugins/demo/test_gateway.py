@@ -56,6 +56,7 @@ async def test_a_gateway_that_is_slow_is_waited_for_as_long_as_it_works(port: in
         await child.kill()
 
 
+@pytest.mark.slow
 async def test_one_that_is_stuck_is_told_with_where(port: int, tmp_path: Path) -> None:
     log = tmp_path / "log"
     child = await start(STUCK, port, log)

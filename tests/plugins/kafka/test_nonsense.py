@@ -89,17 +89,17 @@ async def test_a_consumer_survives_nonsense(clock: MockClock, kind: str, api: in
             node = cluster.nodes[1]
             node.send = instead(api, change)
             before = cluster.requests
-            for n in range(4):
+            for n in range(2):
                 cluster.append(tps[0])
                 cluster.append(tps[1])
                 with trio.fail_after(5):
                     await reader.read_all([tps[1]])
                 await trio.sleep(1)
                 assert reader.next[tps[1]] == n + 2
-            assert cluster.requests - before < 400  # in 4 s, with fetches that wait 0.1 s
+            assert cluster.requests - before < 200  # in 2 s, with fetches that wait 0.1 s
             node.send = whole
             await reader.read_all()
-        assert reader.count == 10
+        assert reader.count == 6
 
 
 @pytest.mark.parametrize("kind", NONSENSE)
@@ -115,10 +115,10 @@ async def test_one_broker_alone_that_makes_no_sense_is_not_asked_all_the_time(
             node.send = instead(FETCH, change)
             before = cluster.requests
             cluster.append(tp)
-            with trio.move_on_after(10):
-                while cluster.requests - before < 1_000:
+            with trio.move_on_after(3):
+                while cluster.requests - before < 300:
                     await reader.read()
-            assert cluster.requests - before < 500  # at most 3 in 0.1 s
+            assert cluster.requests - before < 150  # at most 3 in 0.1 s
             node.send = whole
             await reader.read_all()
 

@@ -288,6 +288,7 @@ def test_whatever_is_done_in_whatever_order(todo: list[Any], version: int, live:
 # --- connections that break ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [4, 11])
 async def test_a_connection_that_breaks_at_any_byte_loses_nothing(clock: MockClock, version: int) -> None:
     async with cluster_of() as cluster:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 import trio
 
 from kiwi_gw.testing import GatewayUnderTest, Script, ScriptedSources, open_gateway
@@ -59,6 +60,7 @@ async def test_thousands_at_once_are_answered_in_order() -> None:
     assert answers == [f"+PUT {number} 0 {number}" for number in range(MANY)]
 
 
+@pytest.mark.slow
 async def test_a_client_that_reads_no_answers_is_not_read() -> None:
     async with writable() as (gateway, script), connect(gateway, "/lines/ann/ws") as client:
         await say(client, "LOGIN ann any")

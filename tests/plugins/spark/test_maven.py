@@ -99,6 +99,7 @@ async def test_what_may_pass_is_tried_three_times(maven: MavenServer, told: Beha
     assert maven.asked["a-1.jar"] == 6
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
     ("told", "words"),

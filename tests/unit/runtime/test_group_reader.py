@@ -185,7 +185,7 @@ async def test_a_commit_of_which_nothing_is_known_is_said(
 
 async def test_what_nobody_asked_to_have_committed_is_so_before_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """And tried again where that did not work."""
-    monkeypatch.setattr(group_reader, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(group_reader, "LOOK_SECONDS", 0.01)
     async with joined() as (sink, _, member, _):
         refusals = [CommitRefused(RefusalCode.UNAVAILABLE, "not now", retry=True)]
         commit = ScriptedMember.commit
@@ -255,7 +255,7 @@ async def test_a_source_that_does_not_run_or_has_no_groups_is_not_joined() -> No
 async def test_a_group_that_cannot_be_read_just_now_is_tried_again(
     monkeypatch: pytest.MonkeyPatch, log_lines: list[EventDict]
 ) -> None:
-    monkeypatch.setattr(group_reader, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(group_reader, "AGAIN_SECONDS", 0.01)
     async with joined() as (sink, reader, member, script):
         sink.gateway.draining = True
         member.give()
