@@ -81,7 +81,8 @@ check-static: setup
 	@mkdir -p build
 	@$(MAKE) --no-print-directory -k types layers docs > build/static.log 2>&1
 
-FAST := -m "not slow and not integration and not extended" $(BOTH) --hypothesis-profile check
+# A third of their time they wait: for each other, for clocks and for files.
+FAST := -m "not slow and not integration and not extended" -n 3 --dist worksteal --hypothesis-profile check
 
 check-tests: setup
 	$(BIN)/python -m pytest $(FAST) $(ARGS)

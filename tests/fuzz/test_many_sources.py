@@ -35,6 +35,7 @@ def dearest(client: Client, message: str) -> float:
     return max(taken)
 
 
+@pytest.mark.slow
 @pytest.mark.cost
 @pytest.mark.parametrize("kind", DEAREST)
 def test_no_turn_of_the_dearest_topics_costs_more_than_a_message_may(kind: str) -> None:

@@ -218,6 +218,7 @@ def wheel(project: Path, to: Path) -> Path:
     return Path(made)
 
 
+@pytest.mark.slow
 async def test_the_wheel_has_the_classes_of_its_sources(project: Path, tmp_path: Path) -> None:
     shutil.copy(await classes_jar(), project / "plugins/kiwi_spark/java" / JAR)
     with zipfile.ZipFile(wheel(project, tmp_path)) as archive:
@@ -230,6 +231,7 @@ async def test_the_wheel_has_the_classes_of_its_sources(project: Path, tmp_path:
         assert {str(name.with_suffix(".class")) for name in names} <= set(archive.namelist())
 
 
+@pytest.mark.slow
 def test_a_stale_jar_is_in_no_wheel(
     project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -326,6 +326,7 @@ def test_whatever_happens_every_event_comes_once_or_is_announced(
         assert small or client.places == one.made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("idle", [False, True])
 def test_hundreds_that_rest_do_not_delay_the_one_behind_them(idle: bool) -> None:
     one = world(limits=HubLimits(slice_seconds=1.0))

@@ -44,6 +44,7 @@ def refused(sources: Sources, topic: str, most: int) -> bool:
     return bool(rest)
 
 
+@pytest.mark.slow
 def test_thousands_of_plain_topics_use_up_nothing_and_are_never_refused() -> None:
     sources = Sources(HubLimits(max_wire_keys=2), flat=FLAT)
     hub = sources.hubs["flat"]
