@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import secrets
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 from typing import Final, Protocol, cast
 
 import trio
@@ -322,12 +324,14 @@ class SourceWriter:
 def _parts(records: Sequence[Outgoing]) -> Iterator[tuple[Sequence[Outgoing], int]]:
     """Cut them into what is handed over together, for others are to have their turn between; with the size of
     each part."""
-    first = size = 0
-    for index, record in enumerate(records, 1):
-        size += record.size + RECORD_OVERHEAD
-        if index - first == TURN_RECORDS or size >= _TOGETHER_BYTES or index == len(records):
-            yield records[first:index], size
-            first, size = index, 0
+    first = 0
+    while first < len(records):
+        part = records[first : first + TURN_RECORDS]
+        upto = list(accumulate([record.size + RECORD_OVERHEAD for record in part]))
+        if upto[-1] > _TOGETHER_BYTES:
+            part = part[: bisect_left(upto, _TOGETHER_BYTES) + 1]
+        yield part, upto[len(part) - 1]
+        first += len(part)
 
 
 def _held(ticket: ProduceTicket) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -14,6 +15,7 @@ _BATCH_BYTES: Final = 512 * 1024
 """A batch with more than one record is not larger: half of what brokers take if nobody has set it."""
 _SHORT_KEY: Final = 64
 _MAGIC, _UNCOMPRESSED = 2, 0
+_NO_HEADERS: Final[list[tuple[str, bytes | None]]] = []
 
 
 class RecordSequence(NamedTuple):
@@ -44,21 +46,19 @@ class OutgoingBatch:
         self._builder = _new_builder()
         self._data: tuple[RecordSequence, bytes] | None = None
 
-    def add(self, place: int, record: Outgoing) -> bool:
-        """Take a record, if there is room. The first one has room in any case."""
-        if not _append(self._builder, len(self.places), record):
-            return False
-        self.places.append(place)
-        self._records.append(record)
-        return True
+    def add(self, places: Sequence[int], records: Sequence[Outgoing]) -> int:
+        """Take records as far as there is room, and return how many. A first one has room in any case."""
+        taken = _append(self._builder, len(self.places), records)
+        self.places += places[:taken]
+        self._records += records[:taken]
+        return taken
 
     def encode(self, sequence: RecordSequence) -> bytes:
         """Return its bytes, the same as long as the sequence is."""
         if self._data is None or self._data[0] != sequence:
             if self._data is not None:
                 self._builder = _new_builder()
-                for offset, record in enumerate(self._records):
-                    _append(self._builder, offset, record)
+                _append(self._builder, 0, self._records)
             self._builder.set_producer_state(*sequence)
             self._data = sequence, bytes(self._builder.build())
         return self._data[1]
@@ -69,8 +69,7 @@ class OutgoingBatch:
         parts = []
         for part in (slice(None, middle), slice(middle, None)):
             half = OutgoingBatch(self.partition)
-            for place, record in zip(self.places[part], self._records[part], strict=True):
-                half.add(place, record)
+            half.add(self.places[part], self._records[part])
             parts.append(half)
         return parts
 
@@ -97,6 +96,10 @@ def _new_builder() -> Any:
     )
 
 
-def _append(builder: Any, offset: int, record: Outgoing) -> bool:
-    key, value, headers, timestamp, _ = record
-    return builder.append(offset, timestamp, key, value, list(headers)) is not None
+def _append(builder: Any, first: int, records: Sequence[Outgoing]) -> int:
+    """Write records as far as there is room, the first with this offset. Returns how many."""
+    append = builder.append
+    for offset, (key, value, headers, timestamp, _) in enumerate(records, first):
+        if append(offset, timestamp, key, value, list(headers) if headers else _NO_HEADERS) is None:
+            return offset - first
+    return len(records)
