@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import h11
@@ -48,6 +49,7 @@ class RequestHead:
     the target has an authority (RFC 9112, 3.2.2), that is their `host`, whatever the client's says.
     version: `1.0` or `1.1`. raw: the head's bytes with the blank line. surplus: bytes read behind it.
     parsed: h11's connection that has read the head and nothing behind it, for the one exchange that follows.
+    first: of every header its first value.
     """
 
     method: str
@@ -58,18 +60,16 @@ class RequestHead:
     version: str
     raw: bytes = field(repr=False)
     parsed: h11.Connection = field(repr=False, compare=False)
-    surplus: bytes = field(repr=False, default=b"")
+    surplus: bytes = field(repr=False)
+    first: Mapping[str, str] = field(repr=False)
 
     def header(self, name: str) -> str | None:
         """Return the first header of that (lower-case) name."""
-        for key, value in self.headers:
-            if key == name:
-                return value
-        return None
+        return self.first.get(name)
 
     def values(self, name: str) -> list[str]:
         """All headers of that (lower-case) name."""
-        return [value for key, value in self.headers if key == name]
+        return [value for key, value in self.headers if key == name] if name in self.first else []
 
     def listed(self, name: str) -> list[str]:
         """Return the members of a comma-separated header, from all its lines."""
@@ -214,12 +214,13 @@ def parse_head(raw: bytes, surplus: bytes = b"") -> RequestHead:
         raise HttpError(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
     headers = tuple([(name.decode(), value.decode("latin-1")) for name, value in request.headers])
     target = request.target.decode()
-    if any(name == "host" and not _HOST.fullmatch(value) for name, value in headers):
+    if any([name == "host" and not _HOST.fullmatch(value) for name, value in headers]):  # noqa: C419  (sooner)
         raise HttpError(400, "the Host header is not a host and port")
     authority, path, query = _split_target(request.method, target)
     if authority is not None:
         headers = (("host", authority), *(pair for pair in headers if pair[0] != "host"))
-    head = RequestHead(request.method.decode(), target, path, query, headers, version, raw, parsed, surplus)
+    method, first = request.method.decode(), dict(reversed(headers))
+    head = RequestHead(method, target, path, query, headers, version, raw, parsed, surplus, first)
     _check_framing(head)
     return head
 
@@ -256,15 +257,8 @@ def _split_target(method: bytes, target: str) -> tuple[str | None, str, str]:
 
 
 def _check_framing(head: RequestHead) -> None:
-    chunked = lengths = expects = False
-    for name, value in head.headers:
-        if name == "transfer-encoding":
-            chunked = True
-        elif name == "content-length":
-            lengths = True
-        elif name == "expect":
-            expects = expects or value.lower() != "100-continue"
-    if expects:
+    chunked, lengths = "transfer-encoding" in head.first, "content-length" in head.first
+    if any(value.lower() != "100-continue" for value in head.values("expect")):
         raise HttpError(417, "the only expectation that is understood is 100-continue")
     if chunked and (lengths or head.version == "1.0"):
         raise HttpError(400, "Transfer-Encoding beside Content-Length, or in HTTP/1.0")

@@ -16,7 +16,7 @@ from kiwi_gw.model.positions import (
     Positions,
     Ranges,
 )
-from kiwi_gw.model.producing import Outgoing, Published, Unpublished
+from kiwi_gw.model.producing import Outgoing, Published, Unpublished, total_size
 from kiwi_gw.model.rights import Action, Permit, Refusal
 from kiwi_gw.model.schema import (
     AS_JSON,

@@ -30,6 +30,15 @@ class Outgoing(NamedTuple):
         return size
 
 
+def total_size(records: Sequence[Outgoing]) -> int:
+    """Return about how many bytes they are, sooner than one by one. records: at least one."""
+    keys, values, headers, _, _ = zip(*records, strict=True)
+    size = sum(map(len, filter(None, keys))) + sum(map(len, filter(None, values)))
+    if any(headers):
+        size += sum([len(name) + len(text or b"") for own in headers for name, text in own])
+    return size
+
+
 class Published(NamedTuple):
     """It is written, there."""
 

@@ -9,8 +9,8 @@ their own: who sends one record goes before those who send without end, as in fa
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from typing import Final, Protocol
@@ -211,8 +211,7 @@ class ProduceQueue:
         """Tell the connections, each of all that it has at once."""
         if self._meter is not None:
             for ticket in tickets:
-                for result, count in Counter(map(_word, ticket.results)).items():
-                    self._meter.produced[result] += count
+                _count(ticket.results, self._meter.produced)
         self._release(tickets)
         until = trio.current_time() + _SLICE_SECONDS
         for feed in dict.fromkeys(tickets.values()):
@@ -236,8 +235,10 @@ def _note(tickets: Sequence[ProduceTicket], results: Iterable[ProduceResult]) ->
         ticket.results = list(islice(left, len(ticket.records)))
 
 
-def _word(result: ProduceResult) -> str:
-    """Name what became of a record, for counting."""
-    if isinstance(result, Unpublished):
-        return "not_written" if result.known else "unknown"
-    return "written"
+def _count(results: Sequence[ProduceResult], counted: MutableMapping[str, int]) -> None:
+    """Count what became of records, by its name for operators."""
+    unpublished = [result for result in results if isinstance(result, Unpublished)]
+    if len(unpublished) < len(results):
+        counted["written"] += len(results) - len(unpublished)
+    for result in unpublished:
+        counted["not_written" if result.known else "unknown"] += 1

@@ -44,6 +44,7 @@ from kiwi_gw.model import (
     StartAt,
     Unpublished,
     WireFormat,
+    total_size,
 )
 from kiwi_gw.runtime.command_scheduler import CommandScheduler
 from kiwi_gw.runtime.group_reader import GroupContext, SourceGroupReader
@@ -81,27 +82,31 @@ _COMMIT_REFUSED: Final = partial(CommitRefused, retry=True)
 
 @dataclass(slots=True)
 class RequestLoad:
-    """What plain requests of one process have in the making. waiting: how many of each client wait for what
-    takes time. groups: of which this process is a member for them. produced_bytes: of their records on the
-    way. body_bytes: of their bodies."""
+    """What plain requests of one process have in the making. waiting: how many wait for what takes time.
+    groups: of which this process is a member for them. produced_bytes: of their records on the way.
+    body_bytes: of their bodies."""
 
-    waiting: Counter[Hashable] = field(default_factory=Counter)
+    waiting: int = 0
     groups: set[SourceGroupReader] = field(default_factory=set)
     produced_bytes: int = 0
     body_bytes: int = 0
+    _own: Counter[Hashable] = field(default_factory=Counter, repr=False)
 
     @contextmanager
     def wait(self, who: Hashable) -> Iterator[None]:
         """Have a request of this client (`who_pays`) counted until the block ends. Raises RequestLimit."""
-        if self.waiting[who] + self.waiting.total() >= MOST_WAITING:
+        own = self._own[who]
+        if own + self.waiting >= MOST_WAITING:
             raise RequestLimit(_CROWDED)
-        self.waiting[who] += 1
+        self._own[who] = own + 1
+        self.waiting += 1
         try:
             yield
         finally:
-            self.waiting[who] -= 1
-            if not self.waiting[who]:
-                del self.waiting[who]
+            self.waiting -= 1
+            self._own[who] -= 1
+            if not self._own[who]:
+                del self._own[who]
 
     @contextmanager
     def body(self) -> Iterator[Callable[[int], None]]:
@@ -327,10 +332,12 @@ def _parts(records: Sequence[Outgoing]) -> Iterator[tuple[Sequence[Outgoing], in
     first = 0
     while first < len(records):
         part = records[first : first + TURN_RECORDS]
-        upto = list(accumulate([record.size + RECORD_OVERHEAD for record in part]))
-        if upto[-1] > _TOGETHER_BYTES:
-            part = part[: bisect_left(upto, _TOGETHER_BYTES) + 1]
-        yield part, upto[len(part) - 1]
+        size = total_size(part) + RECORD_OVERHEAD * len(part)
+        if size > _TOGETHER_BYTES:
+            upto = list(accumulate([record.size + RECORD_OVERHEAD for record in part]))
+            last = bisect_left(upto, _TOGETHER_BYTES)
+            part, size = part[: last + 1], upto[last]
+        yield part, size
         first += len(part)
 
 

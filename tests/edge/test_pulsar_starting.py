@@ -48,14 +48,14 @@ class Asking:
 
     async def begin(self, path: str, method: str = "POST", body: object = b"", **more: Any) -> None:
         """Ask, and go on when that waits."""
-        waiting = self._gateway.gateway.request_load.waiting
-        before = waiting.total()
+        load = self._gateway.gateway.request_load
+        before = load.waiting
 
         async def run() -> None:
             self.answers[path] = await ask(self._gateway, body, path, method, **more)
 
         self._nursery.start_soon(run)
-        while waiting.total() == before:
+        while load.waiting == before:
             await trio.lowlevel.checkpoint()
         assert path not in self.answers
 
@@ -144,14 +144,14 @@ async def test_who_may_not_is_told_at_once_and_who_may_is_asked_for_the_body() -
 
 async def test_a_client_that_leaves_waits_no_longer() -> None:
     async with starting() as (gateway, _):
-        waiting = gateway.gateway.request_load.waiting
+        load = gateway.gateway.request_load
         for path, method, more in ((OWN, "POST", "Content-Length: 2\n"), (READ, "GET", "")):
             text = f"{method} {path} HTTP/1.1\nHost: 127.0.0.1\nContent-Type: application/json\n{more}\n"
             async with await gateway.connect() as stream:
                 await stream.send_all(text.replace("\n", "\r\n").encode() + (b"{}" if more else b""))
-                while not waiting:
+                while not load.waiting:
                     await trio.lowlevel.checkpoint()
-            while waiting:
+            while load.waiting:
                 await trio.lowlevel.checkpoint()
 
 

@@ -230,7 +230,7 @@ class _MadeRecords:
         """Take messages that are strings with a time and no more: together, that costs half. Returns whether
         they are, and can be used."""
         if self._encoders.key is not None or any(
-            [
+            [  # noqa: C419  (sooner than a generator)
                 m.properties
                 or m.partition is not None
                 or m.sequenceId is not None

@@ -266,7 +266,7 @@ class Collector:
             snapshot.put("connections_opened_total", 0, dialect, _WS)
         snapshot.put("encodings_bytes", gateway.encodings.bytes)
         snapshot.put("queries_waiting", len(gateway.evaluations))
-        snapshot.put("requests_waiting", gateway.request_load.waiting.total())
+        snapshot.put("requests_waiting", gateway.request_load.waiting)
         snapshot.put("groups_limit", MOST_GROUPS)
         snapshot.put("memory_used_bytes", gateway.memory.used)
         snapshot.put("memory_limit_bytes", gateway.memory.limit)
