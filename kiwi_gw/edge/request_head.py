@@ -61,7 +61,7 @@ class RequestHead:
     raw: bytes = field(repr=False)
     parsed: h11.Connection = field(repr=False, compare=False)
     surplus: bytes = field(repr=False)
-    first: Mapping[str, str] = field(repr=False)
+    first: Mapping[str, str] = field(repr=False, compare=False)
 
     def header(self, name: str) -> str | None:
         """Return the first header of that (lower-case) name."""

@@ -199,7 +199,7 @@ async def _outgoing(
     if sum([len(message.properties or ()) for message in messages]) > MOST_ALL_PROPERTIES:
         words = f"the messages of a request may have {MOST_ALL_PROPERTIES:,} properties together"
         raise PulsarError(PulsarCode.MESSAGES, words)
-    made, every = _MadeRecords(encoders, topic), encoders.every
+    made, every = MadeRecords(encoders, topic), encoders.every
     for first in range(0, len(messages), _TOGETHER):
         await rights.turn()
         together = messages[first : first + _TOGETHER]
@@ -214,7 +214,7 @@ async def _outgoing(
     return made.records
 
 
-class _MadeRecords:
+class MadeRecords:
     """Make records of the messages of a request. invalid: messages that cannot be used, by their index, and
     why. Raises PulsarError when it is no use to go on."""
 
@@ -251,7 +251,7 @@ class _MadeRecords:
             return False
         self._grow(size)
         times = [m.eventTime for m in messages]
-        columns = zip(keys, values, repeat(()), times, map(self._partition, keys), strict=False)
+        columns = zip(keys, values, repeat(()), times, map(self._choose, keys), strict=False)
         self.records += map(_OUTGOING, columns)
         return True
 
@@ -263,8 +263,9 @@ class _MadeRecords:
             key = _key(message.key, self._encoders.key)
             value = _value(message.value, self._encoders.value.encode)
             wanted, topic = message.partition, self._topic
-            chosen = self._partition(key) if wanted is None else _partition(wanted, topic)
-            headers = _headers(message.properties or {}, message.sequenceId)
+            chosen = self._choose(key) if wanted is None else _partition(wanted, topic)
+            bare = not message.properties and message.sequenceId is None
+            headers = () if bare else _headers(message.properties or {}, message.sequenceId)
             record = Outgoing(key, value, headers, message.eventTime, chosen)
             size = record.size
             if size > MOST_RECORD_BYTES:
@@ -277,7 +278,7 @@ class _MadeRecords:
             self.records.append(record)
             self._grow(size)
 
-    def _partition(self, key: bytes | None) -> int | None:
+    def _choose(self, key: bytes | None) -> int | None:
         """Choose where a record is written that does not say so; None: by its key."""
         topic = self._topic
         if key is not None or topic.partition is not None:

@@ -16,10 +16,13 @@ from kiwi_gw.api import GroupState, RefusalCode, RegisteredSchema, SchemaRefused
 from kiwi_gw.dialect_api.http import HttpRequest, HttpResponse
 from kiwi_gw.dialect_api.reading import AtEvents, EventReader, GroupReader, GroupSink, GroupTerms, WireOf
 from kiwi_gw.dialects.pulsar.broker_shape import BrokerProducing
+from kiwi_gw.dialects.pulsar.encoders import Encoders, PartEncoder
 from kiwi_gw.dialects.pulsar.message_ids import read_message_id
 from kiwi_gw.dialects.pulsar.messages import PartitionPath, TopicPath
-from kiwi_gw.dialects.pulsar.producing import Producing
+from kiwi_gw.dialects.pulsar.producing import MadeRecords, Producing, read_request
+from kiwi_gw.dialects.pulsar.schemas import value_encoder
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings
+from kiwi_gw.dialects.pulsar.topics import WritableTopic
 from kiwi_gw.model import (
     ANONYMOUS,
     Action,
@@ -37,6 +40,7 @@ from kiwi_gw.model import (
     StartAt,
     Unpublished,
     WireFormat,
+    total_size,
 )
 from kiwi_gw.query.values import UNDECODABLE
 from tests.effort import examples
@@ -282,3 +286,44 @@ def test_a_schema_of_any_depth_is_no_fault() -> None:
         assert answered(Producing(PulsarSettings()), body, None)[0] in (400, 422)
         body = json.dumps({"valueSchema": schema, "messages": [{"payload": "1"}]}).encode()
         assert answered(BrokerProducing(PulsarSettings()), body, None)[0] in (400, 422)
+
+
+texts = st.text() | st.sampled_from(['"', "\\", "\x00", "null", ""])
+parts = st.one_of(st.none(), texts, texts, texts)
+plain_messages = st.lists(
+    st.fixed_dictionaries(
+        {"value": parts | st.integers() | st.booleans() | st.lists(st.integers(), max_size=2)},
+        optional={"key": parts, "eventTime": st.none() | st.integers(0, 2**63 - 1)},
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@settings(max_examples=examples(300))
+@given(messages=plain_messages, partition=st.none() | st.just(2), kind=st.sampled_from(["none", "string"]))
+def test_messages_become_the_same_records_together_and_one_by_one(
+    messages: list[dict[str, Any]], partition: int | None, kind: str
+) -> None:
+    body = json.dumps({"messages": messages}).encode()
+    asked = read_request(body)
+    rights = Rights()
+    (source,) = rights.sources()
+    topic = WritableTopic(source, (0, 2, 5), 1, rights.writer("a"), partition)
+    encode = value_encoder(kind)
+    assert encode is not None
+    encoders = Encoders(PartEncoder(encode))
+    together, alone = MadeRecords(encoders, topic), MadeRecords(encoders, topic)
+    for index, message in enumerate(asked.messages):
+        alone.take(index, message)
+    if together.take_plain(asked.messages):
+        assert not alone.invalid
+        assert [record[:4] for record in together.records] == [record[:4] for record in alone.records]
+        for one, other in zip(together.records, alone.records, strict=True):
+            assert type(one) is Outgoing
+            assert (one.partition is None) == (other.partition is None)
+            assert one.partition in ((partition,) if partition is not None else (None, 0, 2, 5))
+        assert total_size(together.records) == sum(record.size for record in alone.records)
+    else:
+        assert not together.records
+        assert alone.invalid or any(not isinstance(message["value"], str | None) for message in messages)
