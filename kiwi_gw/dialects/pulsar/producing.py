@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import re
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -251,7 +252,9 @@ class MadeRecords:
             return False
         self._grow(size)
         times = [m.eventTime for m in messages]
-        columns = zip(keys, values, repeat(()), times, map(self._choose, keys), strict=False)
+        by_keys = self._topic.partition is None and all(keys)
+        chosen = repeat(None) if by_keys else map(self._choose, keys)
+        columns = zip(keys, values, repeat(()), times, chosen, strict=False)
         self.records += map(_OUTGOING, columns)
         return True
 
@@ -348,11 +351,13 @@ def _partition(wanted: int, topic: WritableTopic) -> int:
 
 
 def _answers(results: Sequence[Result], topic: WritableTopic) -> list[MessageWritten]:
-    offsets: dict[int, list[int]] = {}
-    for result in results:
-        if isinstance(result, Published):
-            offsets.setdefault(result.partition, []).append(result.offset)
+    offsets: defaultdict[int, list[int]] = defaultdict(list)
+    published = [result for result in results if isinstance(result, Published)]
+    for partition, offset in published:
+        offsets[partition].append(offset)
     ids = {partition: iter(message_ids(topic.life, partition)(offsets[partition])) for partition in offsets}
+    if len(published) == len(results):
+        return [MessageWritten(partition, next(ids[partition]), None, None) for partition, _ in published]
     return [
         MessageWritten(result.partition, next(ids[result.partition]), None, None)
         if isinstance(result, Published)

@@ -74,14 +74,17 @@ class OutgoingBatch:
         return parts
 
 
-_hashed = lru_cache(maxsize=8_192)(murmur2)
-"""aiokafka hashes byte by byte, and most keys come again."""
-
-
 def partition_of(key: bytes, partitions: int) -> int:
     """Return the partition that Java's client chooses for a key, of so many."""
-    hashed: int = _hashed(key) if len(key) <= _SHORT_KEY else murmur2(key)
-    return (hashed & 0x7FFFFFFF) % partitions
+    return _partition_of(key, partitions) if len(key) <= _SHORT_KEY else _hashed(key, partitions)
+
+
+def _hashed(key: bytes, partitions: int) -> int:
+    return int(murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+_partition_of = lru_cache(maxsize=8_192)(_hashed)
+"""aiokafka hashes byte by byte, and most keys come again."""
 
 
 def _new_builder() -> Any:
