@@ -43,6 +43,11 @@ class Publisher(Protocol):
         to where it begins.
         """
 
+    @property
+    def subscribed(self) -> bool:
+        """Return whether the source has a subscription. While it has none, nobody notices whether its events
+        come one by one or, a few milliseconds later, together."""
+
     async def wait_subscribed(self) -> None:
         """Return as soon as the source has a subscription (at once if it has one)."""
 

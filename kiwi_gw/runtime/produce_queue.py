@@ -27,9 +27,9 @@ log = structlog.get_logger(__name__)
 
 MOST_BYTES: Final = 16 << 20
 """Records of one source that are not answered."""
-_AT_ONCE, _AT_ONCE_BYTES = 512, 2 << 20
-"""Records that are handed over together: who publishes little waits for no more than that of others, and
-everybody for what it costs to make batches of them (10 us for each)."""
+_AT_ONCE, _AT_ONCE_TICKETS, _AT_ONCE_BYTES = 1_024, 512, 2 << 20
+"""Records, and tickets, that are handed over together: who publishes little waits for no more than that of
+others, and everybody for making batches of the records (1 us each) and for answering the tickets (3 us)."""
 TURN_RECORDS: Final = 32
 """Records of a connection's turn. A ticket has no more."""
 _MANY: Final = 8
@@ -144,7 +144,12 @@ class ProduceQueue:
         tickets: dict[ProduceTicket, ProduceFeed] = {}
         count = size = 0
         turns = self._begun, self._waiting
-        while (self._begun or self._waiting) and count < _AT_ONCE and size < _AT_ONCE_BYTES:
+        while (
+            (self._begun or self._waiting)
+            and count < _AT_ONCE
+            and size < _AT_ONCE_BYTES
+            and len(tickets) < _AT_ONCE_TICKETS
+        ):
             turns = turns[1], turns[0]
             whose = turns[0] or turns[1]
             feed = next(iter(whose))

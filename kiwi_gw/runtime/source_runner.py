@@ -65,7 +65,7 @@ class HubPublisher:
         self._hub = hub
         self._say = log.debug if quiet else log.info
         self._meter = meter
-        self._subscribed = subscribed
+        self._next_subscribed = subscribed
         self._columns = _columns(hub.info.event_schema)
         self._said_at = -math.inf
         self._publishes = False
@@ -107,9 +107,13 @@ class HubPublisher:
         # else it was stopped and is on its way out: no reader is to get any more of it.
         await trio.lowlevel.checkpoint()
 
+    @property
+    def subscribed(self) -> bool:
+        return self._hub.subscribers > 0
+
     async def wait_subscribed(self) -> None:
         while not self._hub.subscribers:
-            await self._subscribed().wait()
+            await self._next_subscribed().wait()
         await trio.lowlevel.checkpoint()
 
     def describe(self, members: str) -> None:

@@ -71,6 +71,10 @@ class StagedPublisher:
     def report_degraded(self, message: str) -> None:
         self.out.report_degraded(message)
 
+    @property
+    def subscribed(self) -> bool:
+        return self.out.subscribed
+
     async def wait_subscribed(self) -> None:
         if self.out.ready_at is None:
             self._break("wait_subscribed was called before ready: nobody can subscribe until then")

@@ -204,9 +204,10 @@ class Consumer(Protocol):
     def read_nowait(self, resting: Collection[TopicPartition]) -> dict[str, list[FetchedPartition]]:
         """Return what has come, as `read`; nothing where that would raise."""
 
-    def set_fetch_interval(self, wait_ms: int) -> None:
+    def set_fetch_interval(self, wait_ms: int, pause_ms: int = 0) -> None:
         """Let records gather at a broker for `wait_ms` where the last answer brought some, from now on: a
-        fetch costs it as much as all partitions that are read, whatever comes."""
+        fetch costs it as much as all partitions that are read, whatever comes, and one that it holds as much
+        for every record. pause_ms: the same, with a next fetch that the broker may hold."""
 
     async def close(self) -> None: ...
 

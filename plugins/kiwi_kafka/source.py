@@ -78,6 +78,7 @@ class KafkaSource:
                 info, positions, headers=self._headers, follow_new_partitions=self._follow_new_partitions
             ) as topic_reader:
                 self._topic_reader = topic_reader
+                topic_reader.is_heard = lambda: publisher.subscribed
                 self._began.set()
                 try:
                     await publisher.ready(dict(positions))

@@ -25,7 +25,7 @@ class FakeOut:
     ready_at: list[tuple[float, dict[int, int]]] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
-    subscribed: trio.Event = field(default_factory=trio.Event)
+    somebody: trio.Event = field(default_factory=trio.Event)
 
     def expect(self, positions: Positions) -> None:
         raise AssertionError("a counter repeats nothing")
@@ -46,8 +46,12 @@ class FakeOut:
     def report_degraded(self, message: str) -> None:
         raise AssertionError("a counter has no origin that it could be cut off from")
 
+    @property
+    def subscribed(self) -> bool:
+        return self.somebody.is_set()
+
     async def wait_subscribed(self) -> None:
-        await self.subscribed.wait()
+        await self.somebody.wait()
 
     @property
     def counts(self) -> list[object]:
@@ -118,7 +122,7 @@ async def test_a_lazy_one_starts_with_its_first_subscriber(autojump_clock: trio.
         await trio.sleep(10)
         assert out.ready_at == [(began, {0: 0})]
         assert out.batches == []
-        out.subscribed.set()
+        out.somebody.set()
     assert out.counts == [7, 8]
     assert [time - began for time in out.times] == pytest.approx([10, 11])
 

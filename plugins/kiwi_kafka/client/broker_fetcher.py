@@ -49,14 +49,15 @@ class BrokerFetcher:
     """Fetch what is given to it, until cancelled.
 
     node: the broker. timeout: seconds for each answer, and for each further part of a large one. interval:
-    least seconds from a fetch that brought records to the next.
+    least seconds from a fetch that brought records to the next, which is not held. pause: the same, for one
+    that is.
     """
 
     def __init__(
         self, node: int, target: FetchTarget, brokers: Brokers, limits: FetchLimits, timeout: float
     ) -> None:
         self.node = node
-        self.interval = 0.0
+        self.interval = self.pause = 0.0
         self._target = target
         self._brokers = brokers
         self._limits = limits
@@ -115,6 +116,7 @@ class BrokerFetcher:
                 self._target.answered()
                 gathers = self.interval if brought else 0.0
                 pause = max(gathers, min(_GATHER_FACTOR * (thread_time() - worked), _GATHER_S))
+                pause = max(pause, self.pause) if brought else pause
                 if trio.current_time() < began + pause:
                     await trio.sleep_until(began + pause)
                 elif brought:

@@ -59,7 +59,7 @@ class FetchingConsumer:
         self._most = most
         self._retry = retry
         self._refresh = refresh
-        self._interval = 0.0
+        self._interval = self._pause = 0.0
         self._partitions: dict[TopicPartition, PartitionFetch] = {}
         self._fetchers: dict[int, BrokerFetcher] = {}
         self._led_by: dict[TopicPartition, BrokerFetcher] = {}  # a leader is looked for where one is missing
@@ -128,10 +128,10 @@ class FetchingConsumer:
         self._rest(resting)
         return {} if self._failure is not None else self._take(self._most, raises=False)
 
-    def set_fetch_interval(self, wait_ms: int) -> None:
-        self._interval = wait_ms / 1000
+    def set_fetch_interval(self, wait_ms: int, pause_ms: int = 0) -> None:
+        self._interval, self._pause = wait_ms / 1000, pause_ms / 1000
         for fetcher in self._fetchers.values():
-            fetcher.interval = self._interval
+            fetcher.interval, fetcher.pause = self._interval, self._pause
 
     async def close(self) -> None:
         self._scope.cancel()
@@ -277,7 +277,7 @@ class FetchingConsumer:
             fetcher = self._fetchers[node] = BrokerFetcher(
                 node, self, self._brokers, self._limits, self._timeout
             )
-            fetcher.interval = self._interval
+            fetcher.interval, fetcher.pause = self._interval, self._pause
             self._nursery.start_soon(self._run, fetcher)
         self._led_by[tp] = fetcher
         fetcher.add(self._partitions[tp])

@@ -23,6 +23,9 @@ log = structlog.get_logger("kiwi_kafka")
 _WAIT_MS = 2_000
 """How long one read waits for records."""
 _GATHER_CHANGES_S = 0.02
+_UNHEARD_MS = 5
+"""How long records gather at a broker while no source of this consumer has a subscription: a fetch costs as
+much as some dozens of records. What comes in longer is cut into pieces again."""
 
 
 class ConsumerHost(Protocol):
@@ -57,6 +60,7 @@ class ConsumerTask:
         self._full: set[TopicReader] = set()
         self._unverified: set[TopicReader] = set()
         self._changed = True
+        self._interval_ms = 0
         self._woken = Wakeup()
         self._turn: trio.CancelScope | None = None
         self._session = trio.CancelScope()
@@ -123,7 +127,8 @@ class ConsumerTask:
         await consumer.assign(self._recovery.positions())
         while not self._changed:
             self._woken.clear()
-            consumer.set_fetch_interval(self._host.fetch_interval_ms())
+            self._interval_ms = self._host.fetch_interval_ms()
+            self._pace(consumer)
             try:
                 await self._one_turn(consumer)
             except RECOVERABLE as error:
@@ -143,8 +148,14 @@ class ConsumerTask:
     def _take(self, consumer: Consumer) -> None:
         """Give what has come to its readers at once; it is called by what fetches."""
         self._hand_over(consumer.read_nowait(self._resting()))
+        self._pace(consumer)
         if self._unverified:
             self._wake()
+
+    def _pace(self, consumer: Consumer) -> None:
+        """Say how soon more is fetched: the next record may have a subscriber by then, or none any more."""
+        heard = any(topic_reader.is_heard() for topic_reader in self.topic_readers)
+        consumer.set_fetch_interval(self._interval_ms, 0 if heard else _UNHEARD_MS)
 
     def _resting(self) -> list[TopicPartition]:
         # What a full reader's partitions have fetched stays in the client, and others go on.

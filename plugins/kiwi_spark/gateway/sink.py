@@ -146,6 +146,10 @@ class _MergedDegradation:
         self._begun = trio.Event()
         self.report_degraded = self.part()
 
+    @property
+    def subscribed(self) -> bool:
+        return self._out.subscribed
+
     def begun(self) -> None:
         """Note that the query is fixed where it begins."""
         self._begun.set()

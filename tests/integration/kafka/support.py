@@ -61,6 +61,10 @@ class Offsets:
     def report_degraded(self, message: str) -> None:
         self.troubles.append(message)
 
+    @property
+    def subscribed(self) -> bool:
+        return True
+
     async def wait_subscribed(self) -> None:
         await trio.lowlevel.checkpoint()
 

@@ -366,7 +366,7 @@ class FakeConsumer:
     def read_nowait(self, resting: Collection[TopicPartition]) -> dict[str, list[FetchedPartition]]:
         raise AssertionError("this one never calls `on_arrived`")
 
-    def set_fetch_interval(self, wait_ms: int) -> None:
+    def set_fetch_interval(self, wait_ms: int, pause_ms: int = 0) -> None:
         self.fetch_interval_ms = wait_ms
 
     async def close(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -133,6 +134,36 @@ async def test_records_are_with_their_reader_when_the_broker_is_asked_for_more(c
                 batch = topic_reader.take_nowait()
                 assert batch is not None
                 assert list(batch.offsets) == [offset]
+
+
+async def test_records_gather_while_nobody_hears_of_them(clock: MockClock) -> None:
+    """Fetches keep a distance then; behind one that has waited for a record comes the next at once."""
+    async with cluster_of() as broker:
+        [tp] = broker.create("t", 1)
+        topic_reader = reader(0)
+        heard: set[str] = set()
+        topic_reader.is_heard = lambda: bool(heard)
+        async with task_on(broker, topic_reader):
+            fetches = broker.nodes[1].fetches
+
+            async def from_record_to_fetch() -> float:
+                began, before = trio.current_time(), len(fetches)
+                broker.append(tp)
+                with trio.fail_after(SECONDS):
+                    assert len(await topic_reader.take()) == 1
+                assert trio.current_time() == began
+                await broker.until(lambda: len(fetches) > before)
+                assert fetches[-1].wait_ms > 0, "the broker is not asked again for nothing"
+                return trio.current_time() - began
+
+            await broker.until(lambda: bool(fetches))
+            for who, distance in ((set[str](), 0.005), ({"somebody"}, 0.0), (set[str](), 0.005)):
+                heard.clear()
+                heard.update(who)
+                await trio.sleep(1)
+                assert await from_record_to_fetch() < 0.002
+                assert await from_record_to_fetch() == pytest.approx(distance, abs=0.002)
+                assert await from_record_to_fetch() == pytest.approx(distance, abs=0.002)
 
 
 async def test_what_one_read_does_not_take_comes_with_the_next(clock: MockClock) -> None:
