@@ -29,7 +29,7 @@ MOST_BYTES: Final = 16 << 20
 """Records of one source that are not answered."""
 _AT_ONCE, _AT_ONCE_TICKETS, _AT_ONCE_BYTES = 1_024, 512, 2 << 20
 """Records, and tickets, that are handed over together: who publishes little waits for no more than that of
-others, and everybody for making batches of the records (1 us each) and for answering the tickets (3 us)."""
+others, and everybody for making batches of the records (1 to 3 us each), and for answering tickets (3 us)."""
 TURN_RECORDS: Final = 32
 """Records of a connection's turn. A ticket has no more."""
 _MANY: Final = 8

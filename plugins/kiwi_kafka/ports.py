@@ -206,8 +206,8 @@ class Consumer(Protocol):
 
     def set_fetch_interval(self, wait_ms: int, pause_ms: int = 0) -> None:
         """Let records gather at a broker for `wait_ms` where the last answer brought some, from now on: a
-        fetch costs it as much as all partitions that are read, whatever comes, and one that it holds as much
-        for every record. pause_ms: the same, with a next fetch that the broker may hold."""
+        fetch costs it as much as all partitions that are read, whatever comes. pause_ms: the least time
+        between such fetches, as each costs this process something, too."""
 
     async def close(self) -> None: ...
 

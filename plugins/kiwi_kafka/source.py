@@ -78,7 +78,8 @@ class KafkaSource:
                 info, positions, headers=self._headers, follow_new_partitions=self._follow_new_partitions
             ) as topic_reader:
                 self._topic_reader = topic_reader
-                topic_reader.is_heard = lambda: publisher.subscribed
+                # Who wraps a publisher may not hand it on yet.
+                topic_reader.is_heard = partial(getattr, publisher, "subscribed", True)
                 self._began.set()
                 try:
                     await publisher.ready(dict(positions))

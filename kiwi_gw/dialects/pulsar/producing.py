@@ -204,15 +204,19 @@ async def _outgoing(
     for first in range(0, len(messages), _TOGETHER):
         await rights.turn()
         together = messages[first : first + _TOGETHER]
-        if made.take_plain(together):
+        values, keys = made.strings(together)
+        if values is not None and keys is not None and made.take_plain(together, keys, values):
             continue
-        for index, message in enumerate(together, first):
-            made.take(index, message)
-            if index % every == 0:
+        for at, message in enumerate(together):
+            made.take(first + at, message, at, keys, values)
+            if at % every == 0:
                 await rights.turn()
     if made.invalid:
         raise _invalid(made.invalid)
     return made.records
+
+
+Texts = Sequence[bytes | None]
 
 
 class MadeRecords:
@@ -227,10 +231,18 @@ class MadeRecords:
         self._turns = random.randrange(len(topic.partitions))  # noqa: S311  (any will do to begin with)
         self._now = time.time_ns() // 1_000_000
 
-    def take_plain(self, messages: Sequence[MessageToSend]) -> bool:
-        """Take messages that are strings with a time and no more: together, that costs half. Returns whether
-        they are, and can be used."""
-        if self._encoders.key is not None or any(
+    def strings(self, messages: Sequence[MessageToSend]) -> tuple[Texts | None, Texts | None]:
+        """Make bytes of values and of keys that are strings, sooner than one by one. None: they are something
+        else, or some cannot be used."""
+        values = encode_strings([m.value for m in messages], self._encoders.value.encode)
+        if self._encoders.key is not None:
+            return values, None
+        return values, encode_strings([m.key or _NULL for m in messages], encode_string)
+
+    def take_plain(self, messages: Sequence[MessageToSend], keys: Texts, values: Texts) -> bool:
+        """Take messages that have a key, a value and a time and no more, sooner than one by one. Returns
+        whether they are such, and can be used."""
+        if any(
             [  # noqa: C419  (sooner than a generator)
                 m.properties
                 or m.partition is not None
@@ -243,10 +255,6 @@ class MadeRecords:
             ]
         ):
             return False
-        values = encode_strings([m.value for m in messages], self._encoders.value.encode)
-        keys = encode_strings([m.key or _NULL for m in messages], encode_string)
-        if values is None or keys is None:
-            return False
         size = sum(map(len, filter(None, values))) + sum(map(len, filter(None, keys)))
         if size > MOST_RECORD_BYTES:
             return False
@@ -258,13 +266,15 @@ class MadeRecords:
         self.records += map(_OUTGOING, columns)
         return True
 
-    def take(self, index: int, message: MessageToSend) -> None:
-        """Take a message with whatever it has."""
+    def take(
+        self, index: int, message: MessageToSend, at: int, keys: Texts | None, values: Texts | None
+    ) -> None:
+        """Take a message with whatever it has. index: in the request. at: in what `strings` has made."""
         if message.disableReplication or message.replicationClusters or _is_late(message, self._now):
             raise _impossible(message, self._now)
         try:
-            key = _key(message.key, self._encoders.key)
-            value = _value(message.value, self._encoders.value.encode)
+            key = _key(message.key, self._encoders.key) if keys is None else keys[at]
+            value = _value(message.value, self._encoders.value.encode) if values is None else values[at]
             wanted, topic = message.partition, self._topic
             chosen = self._choose(key) if wanted is None else _partition(wanted, topic)
             bare = not message.properties and message.sequenceId is None

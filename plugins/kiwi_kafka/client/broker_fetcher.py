@@ -49,8 +49,9 @@ class BrokerFetcher:
     """Fetch what is given to it, until cancelled.
 
     node: the broker. timeout: seconds for each answer, and for each further part of a large one. interval:
-    least seconds from a fetch that brought records to the next, which is not held. pause: the same, for one
-    that is.
+    least seconds from a fetch that brought records to the next, which the broker then does not hold. pause:
+    the same, but it may hold the next, and there is none where a fetch brought as much as it may. Both are
+    counted from when the fetch was sent: one that was held for longer is followed at once.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class BrokerFetcher:
         self._partitions: dict[TopicPartition, PartitionFetch] = {}
         self._changed: set[TopicPartition] = set()
         self._full: set[TopicPartition] = set()
+        self._has_cut = False  # whether the last answer was about as large as it may be
         self._woken = Wakeup()
         self._asking: trio.CancelScope | None = None  # while an answer is waited for
 
@@ -116,7 +118,8 @@ class BrokerFetcher:
                 self._target.answered()
                 gathers = self.interval if brought else 0.0
                 pause = max(gathers, min(_GATHER_FACTOR * (thread_time() - worked), _GATHER_S))
-                pause = max(pause, self.pause) if brought else pause
+                if brought and not self._has_cut:
+                    pause = max(pause, self.pause)
                 if trio.current_time() < began + pause:
                     await trio.sleep_until(began + pause)
                 elif brought:
@@ -130,7 +133,10 @@ class BrokerFetcher:
         for answer in answers:
             if answer.tp in self._partitions:
                 self._target.accept(self, answer)
-        return any(answer.data for answer in answers)
+        sizes = [len(answer.data) for answer in answers]
+        limits = self._limits
+        self._has_cut = 2 * max(sizes, default=0) > limits.partition_bytes or 2 * sum(sizes) > limits.max_bytes
+        return any(sizes)
 
     def _extend(self, scope: trio.CancelScope) -> None:
         # A large answer over a slow line is none that does not come.

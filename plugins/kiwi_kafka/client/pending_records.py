@@ -5,11 +5,17 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import Final
+
+import trio
 
 from kiwi_gw.api import Outgoing, Published, Unpublished
-from kiwi_kafka.client.outgoing_batch import OutgoingBatch, partition_of
+from kiwi_kafka.client.outgoing_batch import OutgoingBatch, batches_of, partition_of
 
 Result = Published | Unpublished
+
+_HASHED_BYTES: Final = 8_192
+"""Of keys, which take 0.8 ms to hash. Behind them the next, however long, is hashed in a thread."""
 
 
 class PendingRecords:
@@ -27,16 +33,24 @@ class PendingRecords:
         self._records: Sequence[Outgoing] | None = records
         self._results: list[Result | None] = [None] * len(records)
 
-    def place(self, partitions: Iterable[int]) -> None:
+    async def place(self, partitions: Iterable[int]) -> None:
         """Choose the partition of each record, among these. Nothing happens the second time."""
         if self._records is None:
             return
         chosen: dict[int, tuple[list[int], list[Outgoing]]] = {known: ([], []) for known in partitions}
         any_of_them = random.choice(sorted(chosen))  # noqa: S311  (of records without a key: none is better)
+        hashed = 0
         for place, record in enumerate(self._records):
             key, _, headers, timestamp, partition = record
             if partition is None:
-                partition = any_of_them if key is None else partition_of(key, len(chosen))
+                partition = any_of_them
+                if key is not None:
+                    hashed += len(key)
+                    if hashed > _HASHED_BYTES:
+                        hashed = 0
+                        partition = await trio.to_thread.run_sync(partition_of, key, len(chosen))
+                    else:
+                        partition = partition_of(key, len(chosen))
             own = chosen.get(partition)
             if own is None:
                 self._unfit(place, f"there is no partition {partition}")
@@ -45,7 +59,9 @@ class PendingRecords:
             else:
                 own[0].append(place)
                 own[1].append(record)
-        self.waiting = {partition: _batches(partition, *own) for partition, own in chosen.items() if own[0]}
+        self.waiting = {
+            partition: deque(batches_of(partition, *own)) for partition, own in chosen.items() if own[0]
+        }
         self._records = None
 
     def written(self, batch: OutgoingBatch, offset: int) -> None:
@@ -100,16 +116,6 @@ class PendingRecords:
         batches.remove(batch)
         if not batches:
             del self.waiting[batch.partition]
-
-
-def _batches(partition: int, places: Sequence[int], records: Sequence[Outgoing]) -> deque[OutgoingBatch]:
-    """Put records into as many batches as they need."""
-    batches: deque[OutgoingBatch] = deque()
-    first = 0
-    while first < len(records):
-        batches.append(OutgoingBatch(partition))
-        first += batches[-1].add(places[first:], records[first:])
-    return batches
 
 
 def _mistake(record: Outgoing) -> str:

@@ -167,7 +167,7 @@ class TopicProducer:
                 return False
             self._producer = answer.producer_id, answer.producer_epoch
             self._sequences = {}
-        pending.place(self._leaders)
+        await pending.place(self._leaders)
         return True
 
     def _by_leader(self, pending: PendingRecords) -> dict[int, list[OutgoingBatch]]:

@@ -25,7 +25,7 @@ _WAIT_MS = 2_000
 _GATHER_CHANGES_S = 0.02
 _UNHEARD_MS = 5
 """How long records gather at a broker while no source of this consumer has a subscription: a fetch costs as
-much as some dozens of records. What comes in longer is cut into pieces again."""
+much as some dozens of records. A larger batch would be cut into pieces (`kiwi_gw.model.batch_pieces`)."""
 
 
 class ConsumerHost(Protocol):

@@ -166,6 +166,23 @@ async def test_records_gather_while_nobody_hears_of_them(clock: MockClock) -> No
                 assert await from_record_to_fetch() == pytest.approx(distance, abs=0.002)
 
 
+async def test_a_backlog_is_read_without_pauses_though_nobody_hears_of_it(clock: MockClock) -> None:
+    async with cluster_of() as broker:
+        [tp] = broker.create("t", 1)
+        for _ in range(400):
+            broker.append(tp)
+        topic_reader = reader(0)
+        topic_reader.is_heard = lambda: False
+        async with task_on(broker, topic_reader, max_partition_fetch_bytes=200):
+            count, began = 0, trio.current_time()
+            with trio.fail_after(SECONDS):
+                while count < 400:
+                    count += len(await topic_reader.take())
+            fetches = len(broker.nodes[1].fetches)
+            assert fetches > 100, "an answer has little"
+            assert trio.current_time() - began < 0.003 * fetches
+
+
 async def test_what_one_read_does_not_take_comes_with_the_next(clock: MockClock) -> None:
     async with cluster_of() as broker:
         [tp] = broker.create("t", 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -13,6 +14,9 @@ from aiokafka.record.memory_records import MemoryRecords
 from trio.testing import MockClock
 
 from kiwi_gw.api import Outgoing, Published, Unpublished
+from kiwi_kafka.client import pending_records
+from kiwi_kafka.client.outgoing_batch import partition_of
+from kiwi_kafka.client.pending_records import PendingRecords
 from kiwi_kafka.client.producer import TopicProducer
 from kiwi_kafka.ports import MissingTopic, TopicDescription, UnreachableError
 
@@ -221,3 +225,20 @@ async def test_who_is_cancelled_leaves_its_number_to_nobody(autojump_clock: Mock
     cluster.frozen = set()
     assert isinstance((await producer.produce(records(b"c"), 4))[0], Published)
     assert cluster.batches[-1][1][0] == 2
+
+
+async def test_long_keys_are_hashed_while_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte takes a tenth of a second, and as much of many keys no less."""
+    hashed: list[tuple[int, bool]] = []
+
+    def noted(key: bytes, partitions: int) -> int:
+        hashed.append((len(key), threading.current_thread() is threading.main_thread()))
+        return partition_of(key, partitions)
+
+    monkeypatch.setattr(pending_records, "partition_of", noted)
+    keys = [b"k", bytes(9_000), *(bytes(3_000) for _ in range(4))]
+    pending = PendingRecords([Outgoing(key, b"") for key in keys])
+    await pending.place([0, 1, 2])
+    assert hashed == [(1, True), (9_000, False), *[(3_000, True)] * 2, (3_000, False), (3_000, True)]
+    places = {place: partition for partition, (batch,) in pending.waiting.items() for place in batch.places}
+    assert [places[place] for place in range(len(keys))] == [partition_of(key, 3) for key in keys]

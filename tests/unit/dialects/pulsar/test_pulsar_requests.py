@@ -315,8 +315,9 @@ def test_messages_become_the_same_records_together_and_one_by_one(
     encoders = Encoders(PartEncoder(encode))
     together, alone = MadeRecords(encoders, topic), MadeRecords(encoders, topic)
     for index, message in enumerate(asked.messages):
-        alone.take(index, message)
-    if together.take_plain(asked.messages):
+        alone.take(index, message, 0, None, None)
+    values, keys = together.strings(asked.messages)
+    if values is not None and keys is not None and together.take_plain(asked.messages, keys, values):
         assert not alone.invalid
         assert [record[:4] for record in together.records] == [record[:4] for record in alone.records]
         for one, other in zip(together.records, alone.records, strict=True):
