@@ -135,7 +135,9 @@ class BrokerFetcher:
                 self._target.accept(self, answer)
         sizes = [len(answer.data) for answer in answers]
         limits = self._limits
-        self._has_cut = 2 * max(sizes, default=0) > limits.partition_bytes or 2 * sum(sizes) > limits.max_bytes
+        self._has_cut = (
+            2 * max(sizes, default=0) > limits.partition_bytes or 2 * sum(sizes) > limits.max_bytes
+        )
         return any(sizes)
 
     def _extend(self, scope: trio.CancelScope) -> None:
