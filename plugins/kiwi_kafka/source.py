@@ -79,7 +79,7 @@ class KafkaSource:
             ) as topic_reader:
                 self._topic_reader = topic_reader
                 # Who wraps a publisher may not hand it on yet.
-                topic_reader.is_heard = partial(getattr, publisher, "subscribed", True)
+                topic_reader.has_subscription = partial(getattr, publisher, "subscribed", True)
                 self._began.set()
                 try:
                     await publisher.ready(dict(positions))

@@ -66,7 +66,6 @@ class BrokerFetcher:
         self._partitions: dict[TopicPartition, PartitionFetch] = {}
         self._changed: set[TopicPartition] = set()
         self._full: set[TopicPartition] = set()
-        self._has_cut = False  # whether the last answer was about as large as it may be
         self._woken = Wakeup()
         self._asking: trio.CancelScope | None = None  # while an answer is waited for
 
@@ -113,12 +112,13 @@ class BrokerFetcher:
                 wait_ms = 0 if gathers else _SHORT_WAIT_MS if self._full else self._limits.wait_ms
                 body = session.request(wait_ms)
                 scope.deadline, self._asking = began + self._timeout, scope
-                brought = self._accept(session.answer(await connection.exchange(API, version, body)))
+                sizes = self._accept(session.answer(await connection.exchange(API, version, body)))
                 scope.deadline, self._asking = math.inf, None
                 self._target.answered()
+                brought = any(sizes)
                 gathers = self.interval if brought else 0.0
                 pause = max(gathers, min(_GATHER_FACTOR * (thread_time() - worked), _GATHER_S))
-                if brought and not self._has_cut:
+                if brought and not self._is_full(sizes):
                     pause = max(pause, self.pause)
                 if trio.current_time() < began + pause:
                     await trio.sleep_until(began + pause)
@@ -128,17 +128,16 @@ class BrokerFetcher:
         if trio.current_time() >= scope.deadline:
             raise UnreachableError(f"no answer to a fetch within {self._timeout:g} s")
 
-    def _accept(self, answers: list[FetchAnswer]) -> bool:
-        """Give them to the consumer. Returns whether there are records in any."""
+    def _accept(self, answers: list[FetchAnswer]) -> list[int]:
+        """Give them to the consumer. Returns how many bytes of records are in each."""
         for answer in answers:
             if answer.tp in self._partitions:
                 self._target.accept(self, answer)
-        sizes = [len(answer.data) for answer in answers]
-        limits = self._limits
-        self._has_cut = (
-            2 * max(sizes, default=0) > limits.partition_bytes or 2 * sum(sizes) > limits.max_bytes
-        )
-        return any(sizes)
+        return [len(answer.data) for answer in answers]
+
+    def _is_full(self, sizes: list[int]) -> bool:
+        """Return whether an answer is about as large as it may be, so that more is there already."""
+        return 2 * max(sizes) > self._limits.partition_bytes or 2 * sum(sizes) > self._limits.max_bytes
 
     def _extend(self, scope: trio.CancelScope) -> None:
         # A large answer over a slow line is none that does not come.

@@ -23,7 +23,7 @@ log = structlog.get_logger("kiwi_kafka")
 _WAIT_MS = 2_000
 """How long one read waits for records."""
 _GATHER_CHANGES_S = 0.02
-_UNHEARD_MS = 5
+_UNSUBSCRIBED_MS = 5
 """How long records gather at a broker while no source of this consumer has a subscription: a fetch costs as
 much as some dozens of records. A larger batch would be cut into pieces (`kiwi_gw.model.batch_pieces`)."""
 
@@ -154,8 +154,8 @@ class ConsumerTask:
 
     def _pace(self, consumer: Consumer) -> None:
         """Say how soon more is fetched: the next record may have a subscriber by then, or none any more."""
-        heard = any(topic_reader.is_heard() for topic_reader in self.topic_readers)
-        consumer.set_fetch_interval(self._interval_ms, 0 if heard else _UNHEARD_MS)
+        subscribed = any(topic_reader.has_subscription() for topic_reader in self.topic_readers)
+        consumer.set_fetch_interval(self._interval_ms, 0 if subscribed else _UNSUBSCRIBED_MS)
 
     def _resting(self) -> list[TopicPartition]:
         # What a full reader's partitions have fetched stays in the client, and others go on.

@@ -74,7 +74,7 @@ class TopicReader:
         # The topic monitor's notes: at which offset a partition is, and since when.
         self.stalls: dict[int, tuple[int, float]] = {}
         self.on_capacity: Callable[[], None] = lambda: None
-        self.is_heard: Callable[[], bool] = lambda: True  # whether somebody waits for what it reads
+        self.has_subscription: Callable[[], bool] = lambda: True  # whether somebody waits for what it reads
         self.ends: dict[int, int] = {}  # of its partitions, as the topic monitor saw them last
         self.headers = headers
         self._nothing = to_columns((), headers).columns

@@ -136,13 +136,13 @@ async def test_records_are_with_their_reader_when_the_broker_is_asked_for_more(c
                 assert list(batch.offsets) == [offset]
 
 
-async def test_records_gather_while_nobody_hears_of_them(clock: MockClock) -> None:
+async def test_records_gather_while_nobody_is_subscribed(clock: MockClock) -> None:
     """Fetches keep a distance then; behind one that has waited for a record comes the next at once."""
     async with cluster_of() as broker:
         [tp] = broker.create("t", 1)
         topic_reader = reader(0)
-        heard: set[str] = set()
-        topic_reader.is_heard = lambda: bool(heard)
+        subscribers: set[str] = set()
+        topic_reader.has_subscription = lambda: bool(subscribers)
         async with task_on(broker, topic_reader):
             fetches = broker.nodes[1].fetches
 
@@ -158,21 +158,21 @@ async def test_records_gather_while_nobody_hears_of_them(clock: MockClock) -> No
 
             await broker.until(lambda: bool(fetches))
             for who, distance in ((set[str](), 0.005), ({"somebody"}, 0.0), (set[str](), 0.005)):
-                heard.clear()
-                heard.update(who)
+                subscribers.clear()
+                subscribers.update(who)
                 await trio.sleep(1)
                 assert await from_record_to_fetch() < 0.002
                 assert await from_record_to_fetch() == pytest.approx(distance, abs=0.002)
                 assert await from_record_to_fetch() == pytest.approx(distance, abs=0.002)
 
 
-async def test_a_backlog_is_read_without_pauses_though_nobody_hears_of_it(clock: MockClock) -> None:
+async def test_a_backlog_is_read_without_pauses_though_nobody_is_subscribed(clock: MockClock) -> None:
     async with cluster_of() as broker:
         [tp] = broker.create("t", 1)
         for _ in range(400):
             broker.append(tp)
         topic_reader = reader(0)
-        topic_reader.is_heard = lambda: False
+        topic_reader.has_subscription = lambda: False
         async with task_on(broker, topic_reader, max_partition_fetch_bytes=200):
             count, began = 0, trio.current_time()
             with trio.fail_after(SECONDS):
