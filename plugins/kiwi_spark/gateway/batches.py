@@ -37,13 +37,15 @@ class BatchSpool:
     """The parts of a batch in their order. counts: the rows of each.
 
     What the budget has no room for goes to a temporary file without a name, which is gone with this process
-    whatever ends it.
+    whatever ends it. One thread may read it while another writes: both name the place, for a file has only
+    one position that it remembers.
     """
 
     def __init__(self, budget: SpoolBudget) -> None:
         self._budget = budget
         self._parts: list[bytes | tuple[int, int]] = []
         self._file: IO[bytes] | None = None
+        self._written = 0
         self._held = 0
         self.counts: list[int] = []
 
@@ -68,8 +70,7 @@ class BatchSpool:
             return part
         place, size = part
         assert self._file is not None  # noqa: S101  it was written there
-        self._file.seek(place)
-        found = self._file.read(size)
+        found = os.pread(self._file.fileno(), size, place)
         if len(found) < size:
             raise OSError("the file of a spooled batch has become shorter")
         return found
@@ -87,10 +88,12 @@ class BatchSpool:
         """Return where it is in the file, and its size."""
         if self._file is None:
             self._file = tempfile.TemporaryFile(prefix="kiwi-spark-", buffering=0)  # noqa: SIM115
-        place = self._file.seek(0, os.SEEK_END)
+        place = end = self._written
         left = memoryview(part)
         while left:
-            left = left[self._file.write(left) :]
+            count = os.pwrite(self._file.fileno(), left, end)
+            left, end = left[count:], end + count
+        self._written = end
         return place, len(part)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -211,6 +212,23 @@ async def test_a_spool_writes_what_has_no_room(tmp_path: Path, monkeypatch: pyte
     assert budget.used == 0
     assert other.read(0) == b"abc"
     other.close()
+
+
+async def test_a_spool_is_read_while_it_is_written() -> None:
+    spool = BatchSpool(SpoolBudget(0))
+    texts = [bytes([number % 256]) * (1_000 + number) for number in range(1_000)]
+
+    def read_all() -> None:
+        while len(spool.counts) < len(texts):
+            index = len(spool.counts) - 1
+            assert spool.read(index) == texts[index]
+
+    await spool.add(texts[0], 1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.to_thread.run_sync, read_all)
+        for text in texts[1:]:
+            await spool.add(text, 1)
+    spool.close()
 
 
 async def test_no_room_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
