@@ -61,14 +61,14 @@ async def test_of_those_that_wait_as_many_go_on_in_every_third_round_as_fit_into
             went.setdefault(rounds.number, []).append(number)
 
     async with trio.open_nursery() as nursery:
-        for number in range(12):
+        for number in range(6 * FIT):
             nursery.start_soon(client, number)
     trio.lowlevel.remove_instrument(rounds)
     assert list(went) == list(range(min(went), max(went) + 1, 1 + RESTING_ROUNDS)), "they rest no longer"
     sizes = [len(them) for them in went.values()]
     assert sizes[0] == 1, "it came first, when nobody waited"
     assert set(sizes[1:-1]) == {together}
-    assert sum(sizes) == 48
+    assert sum(sizes) == 4 * 6 * FIT
     for them in went.values():
         assert sorted(them) == sorted(came[: len(them)]), "in the order in which they came"
         del came[: len(them)]
