@@ -1,9 +1,9 @@
 """One HTTP request and its response, between a handler and a stream.
 
-h11 reads the body; this adds what it leaves open: sizes, deadlines, and what a failing handler or a vanished
-client means. Every exchange has its own h11 connection, which `kiwi_gw.edge.request_head` has had read the
-head under its limits, so h11 sees one request at a time. The response is written here: of its framing there
-is little (RFC 9112, 6 and 7.1).
+A body is as long as its Content-Length says; h11 reads those in chunks. This adds what that leaves open:
+sizes, deadlines, and what a failing handler or a vanished client means. Every exchange has its own h11
+connection, which `kiwi_gw.edge.request_head` has had read the head under its limits, so h11 sees one request
+at a time. The response is written here: of its framing there is little (RFC 9112, 6 and 7.1).
 """
 
 from __future__ import annotations
@@ -112,14 +112,13 @@ class HttpExchange:
         self._closing = closing
         self._ends = ends
         self._add_page = add_page
-        self._h11 = head.parsed
-        if head.surplus:
-            self._h11.receive_data(head.surplus)
-        self._body_over = not (
-            head.header("transfer-encoding") or (head.header("content-length") or "").strip("0")
-        )
-        if self._body_over:
-            self._h11.next_event()  # the EndOfMessage: whether bytes are left is then known without asking
+        self._chunked = head.header("transfer-encoding") is not None
+        self._left = int(head.header("content-length") or 0)  # of a body that is not chunked
+        self._body_over = not (self._chunked or self._left)
+        self._waits = head.header("expect") is not None and head.version == "1.1" and not self._body_over
+        self._behind = head.surplus  # what was read and not looked at; of a chunked body h11 has it
+        if self._chunked and head.surplus:
+            head.parsed.receive_data(head.surplus)
         self._body_bytes = 0
         self._received = 0
         self._chunks = 0
@@ -174,12 +173,12 @@ class HttpExchange:
             return None  # the response is sent; what is wrong with the rest of the request ends it
         if not self._body_over:
             return None
-        return self._h11.trailing_data[0]
+        return self._behind
 
     @property
     def unread(self) -> bool:
         """Whether the client sent, or may still be sending, bytes that were not read."""
-        return not self._body_over or bool(self._h11.trailing_data[0])
+        return not self._body_over or bool(self._behind)
 
     # --- the response --------------------------------------------------------------------------
 
@@ -219,7 +218,7 @@ class HttpExchange:
     async def _watched(self) -> AsyncIterator[None]:
         """Give the block up if the client leaves. The block itself raises nothing. Raises ClientGone."""
         async with trio.open_nursery() as nursery:
-            if self._body_over and not self._h11.trailing_data[0]:
+            if self._body_over and not self._behind:
                 nursery.start_soon(self._watch, nursery.cancel_scope)
             yield
             nursery.cancel_scope.cancel()
@@ -233,38 +232,39 @@ class HttpExchange:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             data = b""
         if data:
-            self._h11.receive_data(data)
+            self._behind += data
         else:
             self._gone = True
             scope.cancel()
 
     async def _respond(self, response: HttpResponse) -> None:
-        described = ("Content-Type", response.content_type), ("Content-Length", str(len(response.body)))
+        framed = response.status != 204
         head = self._response_head(
-            response.status, response.headers, () if response.status == 204 else described
+            response.status,
+            response.headers,
+            (("Content-Type", response.content_type),) if framed else (),
+            len(response.body) if framed else None,
         )
         body = b"" if self._head.method == "HEAD" or response.status in (204, 304) else response.body
         await self._write(self._limits.send_seconds, head, body)
         self._answered = True
 
-    def _response_head(self, status: int, headers: Headers, described: Headers) -> bytes:
+    def _response_head(
+        self, status: int, headers: Headers, described: Headers, length: int | None = None
+    ) -> bytes:
         """Begin the response. Raises ValueError for headers that would break it."""
         # A client that was never told to continue may or may not send its body now: it cannot be said
         # where the next request begins.
-        waits = self._h11.they_are_waiting_for_100_continue
-        if self._closing.is_set() or waits or self._leaves_much or not self._head.persistent:
+        if self._closing.is_set() or self._waits or self._leaves_much or not self._head.persistent:
             self.last = True
-        head = response_head(status, headers, described, last=self.last)
+        head = response_head(status, headers, described, last=self.last, length=length)
         self.status = status
         return head
 
     @property
     def _leaves_much(self) -> bool:
         """Whether more of the body is left than is read only to be thrown away."""
-        if self._body_over:
-            return False
-        length = self._head.header("content-length")
-        return length is None or int(length) - self._body_bytes > _PIPELINED
+        return not self._body_over and (self._chunked or self._left > _PIPELINED)
 
     async def _write(self, within: float, *parts: bytes) -> None:
         """Send them. What is long is not copied: it may be there for as long as its client likes, and so may
@@ -290,8 +290,7 @@ class HttpExchange:
     # --- the request body ----------------------------------------------------------------------
 
     def _check_length(self) -> None:
-        length = self._head.header("content-length")
-        if length is not None and int(length) > self._limits.body_bytes:
+        if self._left > self._limits.body_bytes:
             self.last = True
             raise self._too_large()
 
@@ -300,9 +299,9 @@ class HttpExchange:
 
     async def _read_whole_body(self, most: int, came: Callable[[int], None]) -> bytes:
         """Raises HttpError for a body that is too large, too slow or malformed."""
-        if self._h11.they_are_waiting_for_100_continue:
-            go_on = self._h11.send(h11.InformationalResponse(status_code=100, headers=[]))
-            await self._write(self._limits.send_seconds, go_on or b"")
+        if self._waits:
+            self._waits = False
+            await self._write(self._limits.send_seconds, b"HTTP/1.1 100 Continue\r\n\r\n")
         pieces, size = [], 0
         while not self._body_over:
             try:
@@ -321,17 +320,30 @@ class HttpExchange:
 
     async def _read_body(self) -> bytes | None:
         """Read the next piece, empty only at the end of the body; None if the client left before it."""
+        if self._chunked:
+            return await self._read_chunks()
+        if not self._behind and not await self._receive_more():
+            return None
+        piece, self._behind = self._behind[: self._left], self._behind[self._left :]
+        self._left -= len(piece)
+        self._body_over, self._waits = not self._left, False
+        return piece
+
+    async def _read_chunks(self) -> bytes | None:
+        """Do the same with a chunked body."""
         parts: list[bytes] = []
         while True:
             try:
-                event = self._h11.next_event()
+                event = self._head.parsed.next_event()
             except h11.RemoteProtocolError as error:
                 raise HttpError(400, "the request body is malformed") from error
+            self._waits = self._waits and not isinstance(event, h11.Data | h11.EndOfMessage)
             if isinstance(event, h11.Data):
                 self._count(event)
                 parts.append(bytes(event.data))
             elif isinstance(event, h11.EndOfMessage):
                 self._body_over = True
+                self._behind = self._head.parsed.trailing_data[0]
                 break
             elif parts:
                 break
@@ -360,10 +372,12 @@ class HttpExchange:
             raise HttpError(408, "the request body came too slowly")
         self._waited += trio.current_time() - since
         self._received += len(data)
-        if data:
-            self._h11.receive_data(data)
-        else:
+        if not data:
             self._gone = True
+        elif self._chunked:
+            self._head.parsed.receive_data(data)
+        else:
+            self._behind += data
         return bool(data)
 
     async def _drain_body(self) -> None:

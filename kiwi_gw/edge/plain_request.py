@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 
 import msgspec
 
@@ -34,7 +35,7 @@ class ConnectionEnds:
         return "unix" if self.client is None else f"{self.client[0]}:{self.client[1]}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PlainRequest:
     """parameters: of the path. read_body: returns the whole body; raises HttpError 413 if it has more bytes
     than that, and what is wrong with it otherwise. It tells how many bytes came, each time that some do.
@@ -46,7 +47,7 @@ class PlainRequest:
     read_body: Callable[[int, Callable[[int], None]], Awaitable[bytes]]
     watched: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
 
-    @property
+    @cached_property
     def credential(self) -> HeadCredential:
         """Return the head as plugins see it."""
         return self.head.credential(self.ends.remote, secure=self.ends.secure)
