@@ -54,8 +54,8 @@ def http_error(error: Exception) -> HttpError | None:
 def render_error(error: HttpError, *, body: bool = True) -> bytes:
     """Write the whole response, head and body. It always says `Connection: close`. body: False for HEAD."""
     response = error.response
-    kind, length = (("Content-Type", response.content_type),), len(response.body)
-    head = response_head(response.status, response.headers, kind, last=True, length=length)
+    described = ("Content-Type", response.content_type), ("Content-Length", str(len(response.body)))
+    head = response_head(response.status, response.headers, described, last=True)
     return head + (response.body if body else b"")
 
 

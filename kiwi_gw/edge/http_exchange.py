@@ -1,6 +1,6 @@
 """One HTTP request and its response, between a handler and a stream.
 
-A body is as long as its Content-Length says; h11 reads those in chunks. This adds what that leaves open:
+A body is as long as its Content-Length says; a chunked one is read by h11. This adds what that leaves open:
 sizes, deadlines, and what a failing handler or a vanished client means. Every exchange has its own h11
 connection, which `kiwi_gw.edge.request_head` has had read the head under its limits, so h11 sees one request
 at a time. The response is written here: of its framing there is little (RFC 9112, 6 and 7.1).
@@ -116,9 +116,9 @@ class HttpExchange:
         self._left = int(head.header("content-length") or 0)  # of a body that is not chunked
         self._body_over = not (self._chunked or self._left)
         self._waits = head.header("expect") is not None and head.version == "1.1" and not self._body_over
-        self._behind = head.surplus  # what was read and not looked at; of a chunked body h11 has it
-        if self._chunked and head.surplus:
-            head.parsed.receive_data(head.surplus)
+        self._surplus = b""
+        if head.surplus:
+            self._take(head.surplus)
         self._body_bytes = 0
         self._received = 0
         self._chunks = 0
@@ -232,32 +232,27 @@ class HttpExchange:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             data = b""
         if data:
-            self._behind += data
+            self._take(data)
         else:
             self._gone = True
             scope.cancel()
 
     async def _respond(self, response: HttpResponse) -> None:
-        framed = response.status != 204
+        described = ("Content-Type", response.content_type), ("Content-Length", str(len(response.body)))
         head = self._response_head(
-            response.status,
-            response.headers,
-            (("Content-Type", response.content_type),) if framed else (),
-            len(response.body) if framed else None,
+            response.status, response.headers, () if response.status == 204 else described
         )
         body = b"" if self._head.method == "HEAD" or response.status in (204, 304) else response.body
         await self._write(self._limits.send_seconds, head, body)
         self._answered = True
 
-    def _response_head(
-        self, status: int, headers: Headers, described: Headers, length: int | None = None
-    ) -> bytes:
+    def _response_head(self, status: int, headers: Headers, described: Headers) -> bytes:
         """Begin the response. Raises ValueError for headers that would break it."""
         # A client that was never told to continue may or may not send its body now: it cannot be said
         # where the next request begins.
         if self._closing.is_set() or self._waits or self._leaves_much or not self._head.persistent:
             self.last = True
-        head = response_head(status, headers, described, last=self.last, length=length)
+        head = response_head(status, headers, described, last=self.last)
         self.status = status
         return head
 
@@ -322,11 +317,11 @@ class HttpExchange:
         """Read the next piece, empty only at the end of the body; None if the client left before it."""
         if self._chunked:
             return await self._read_chunks()
-        if not self._behind and not await self._receive_more():
+        if not self._surplus and not await self._receive_more():
             return None
-        piece, self._behind = self._behind[: self._left], self._behind[self._left :]
+        piece, self._surplus = self._surplus[: self._left], self._surplus[self._left :]
         self._left -= len(piece)
-        self._body_over, self._waits = not self._left, False
+        self._body_over = not self._left
         return piece
 
     async def _read_chunks(self) -> bytes | None:
@@ -337,13 +332,11 @@ class HttpExchange:
                 event = self._head.parsed.next_event()
             except h11.RemoteProtocolError as error:
                 raise HttpError(400, "the request body is malformed") from error
-            self._waits = self._waits and not isinstance(event, h11.Data | h11.EndOfMessage)
             if isinstance(event, h11.Data):
                 self._count(event)
                 parts.append(bytes(event.data))
             elif isinstance(event, h11.EndOfMessage):
                 self._body_over = True
-                self._behind = self._head.parsed.trailing_data[0]
                 break
             elif parts:
                 break
@@ -372,13 +365,23 @@ class HttpExchange:
             raise HttpError(408, "the request body came too slowly")
         self._waited += trio.current_time() - since
         self._received += len(data)
-        if not data:
+        if data:
+            self._take(data)
+        else:
             self._gone = True
-        elif self._chunked:
+        return bool(data)
+
+    def _take(self, data: bytes) -> None:
+        """Keep what was read until it is looked at."""
+        if self._chunked:
             self._head.parsed.receive_data(data)
         else:
-            self._behind += data
-        return bool(data)
+            self._surplus += data
+
+    @property
+    def _behind(self) -> bytes:
+        """What was read behind the body, when that is over."""
+        return self._head.parsed.trailing_data[0] if self._chunked else self._surplus
 
     async def _drain_body(self) -> None:
         """Read what the handler left of a small body."""

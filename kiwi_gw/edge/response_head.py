@@ -9,30 +9,19 @@ from email.utils import formatdate
 from functools import lru_cache
 from http.client import responses
 
-_HEADERS = re.compile(r"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*\r\n)*")
+_HEADERS = re.compile(r"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*\r\n)+")
 _OURS = frozenset({"connection", "content-length", "content-type", "date", "transfer-encoding"})
 
 Headers = Sequence[tuple[str, str]]
 
 
-def response_head(
-    status: int, headers: Headers, described: Headers, *, last: bool, length: int | None = None
-) -> bytes:
+def response_head(status: int, headers: Headers, described: Headers, *, last: bool) -> bytes:
     """Return everything up to and with the blank line (RFC 9112, 2.1). described: headers that say how the
-    body is framed. length: of the body, where that is said. last: the connection is closed behind the
-    response. Raises ValueError where `headers` say something of that, too, or one would be none, and for a
-    status that is not the final one of a response."""
-    lines = _lines(status, tuple(headers), tuple(described), last)
-    framed = "" if length is None else f"Content-Length: {length}\r\n"
-    return f"{lines[0]}Date: {http_date()}\r\n{lines[1]}{framed}\r\n".encode("latin-1")
-
-
-@lru_cache(maxsize=256)
-def _lines(status: int, headers: Headers, described: Headers, last: bool) -> tuple[str, str]:
-    """Return the status line, and what is the same for the next response of this kind."""
+    body is framed. last: the connection is closed behind the response. Raises ValueError where `headers` say
+    something of that, too, or one would be none, and for a status that is not the final one of a response."""
     if any(name.lower() in _OURS for name, _ in headers):
         raise ValueError("how a response is framed is not said by its handler")
-    lines = []
+    lines = [f"Date: {http_date()}"]
     upgrade = False
     for name, value in (*headers, *described):
         lines.append(f"{name}: {value}")
@@ -43,7 +32,7 @@ def _lines(status: int, headers: Headers, described: Headers, last: bool) -> tup
     found = "\r\n".join([*lines, ""])
     if _HEADERS.fullmatch(found) is None or found.count("\n") != len(lines) or not 200 <= status <= 599:
         raise ValueError("a header or the status of a response is none")
-    return f"HTTP/1.1 {status} {responses.get(status, '')}\r\n", found
+    return f"HTTP/1.1 {status} {responses.get(status, '')}\r\n{found}\r\n".encode("latin-1")
 
 
 def http_date() -> str:

@@ -21,15 +21,17 @@ import trio
 from kiwi_gw.core.round_budget import RoundBudget
 
 TURN_SECONDS: Final = 0.000125
-"""Some ten requests for credit. Measured with a client that publishes without end (`benchmarks beside`): with
-twice as much it writes 15 % more, and the p50 of a lone publisher beside it is 1.4 ms where it is 0.9."""
+"""Some ten requests for credit. Measured with a client that publishes without end: with twice as much it
+writes 19 % more (`benchmarks publish`), and the p50 of a lone publisher beside it is 1.4 ms where it is 0.9
+(`benchmarks beside`)."""
 
 OWN_SHARE: Final = 0.001
 """Of the time, without waiting for a turn: some eighty requests for credit a second."""
 
 RESTING_ROUNDS: Final = 2
 """In which none of those goes on. Measured with a client that publishes without end (`benchmarks beside`):
-the p50 of a lone publisher beside it was 2.7 ms with none, 2.0 with one, 1.6 with two."""
+with turns twice as long the p50 of a lone publisher beside it was 2.7 ms with none, 2.0 with one, 1.6 with
+two."""
 
 _LATELY_SECONDS: Final = 0.01
 """What is asked for so soon after the allowance was full again comes off the budget of the round, too."""
