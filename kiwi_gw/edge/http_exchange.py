@@ -380,7 +380,7 @@ class HttpExchange:
 
     @property
     def _behind(self) -> bytes:
-        """What was read behind the body, when that is over."""
+        """Return what was read behind the body, when that is over."""
         return self._head.parsed.trailing_data[0] if self._chunked else self._surplus
 
     async def _drain_body(self) -> None:
