@@ -28,8 +28,10 @@ from kiwi_gw.core.window import WindowEntry
 from kiwi_gw.errors import EncodingFailed
 from kiwi_gw.model import Encoded, Steps, TimeSlice
 
+FIRST_IDLE_SECONDS: Final = 0.00025
 IDLE_SECONDS: Final = 0.001
-"""How long what is overdrawn is evaluated while nothing else waits: something may come meanwhile."""
+"""How long what is overdrawn is evaluated while nothing else waits, for something may come meanwhile: at
+first, and at most. It is twice as long each time that nothing has come."""
 
 _QUERIES_KEPT: Final = 256
 """Accounts of queries that nobody asks for any more: each with its text."""
@@ -128,6 +130,7 @@ class Evaluations:
         # A heap of the others: until when they rest. Some are gone.
         self._resting: list[tuple[float, int, _EvaluationJob]] = []
         self._numbers = count()
+        self._idle_seconds = FIRST_IDLE_SECONDS
         self._by_entry: dict[WindowEntry, dict[Group, _EvaluationJob]] = {}
         self._by_group: dict[Group, dict[_EvaluationJob, None]] = {}
         self._held = 0
@@ -216,15 +219,21 @@ class Evaluations:
             left = self._left(job.costs, now)
             if left > 0 and job in self._jobs and not self._rests(job.costs, now):
                 self._go_on(job, now + left)
+        if not idle:
+            self._idle_seconds = FIRST_IDLE_SECONDS
         if not jobs and idle:
-            self._go_on(next(iter(self._jobs)), now + IDLE_SECONDS, charged=False)
+            self._go_on(next(iter(self._jobs)), now + self._idle_seconds, charged=False)
+            self._idle_seconds = min(2 * self._idle_seconds, IDLE_SECONDS)
         elif not jobs:
             return rest
         return 0.0
 
     def _left(self, costs: EvaluationCosts, now: float) -> float:
-        """Return the seconds of this round that these may use."""
-        return self._round.light_left if costs.light_user(now) else self._round.left
+        """Return the seconds of this round that these may use: one that is long is postponed, whoever uses
+        it."""
+        if costs.light_user(now):
+            return min(self._round.light_left, ROUND_SECONDS)
+        return self._round.left
 
     def _rests(self, costs: EvaluationCosts, now: float) -> float:
         return costs.wait_seconds(now) or self.all.wait_seconds(now, light_user=costs.light_user(now))

@@ -211,7 +211,7 @@ async def _converse(
             if connection.offloads is not None and connection.offloads.full:
                 await connection.offloads.wait_room()
             if reading.allowance.used_up(time.monotonic()):
-                await scheduler.wait()
+                await scheduler.wait(reading.allowance)
                 reading.allowance.renew(time.monotonic())
         if reading.frames.over:
             return

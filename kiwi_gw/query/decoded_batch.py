@@ -25,7 +25,7 @@ MAX_BATCHES: Final = 32
 MOST_BYTES: Final = 16 * 1024 * 1024
 """Of the batches that are kept decoded, as they weigh themselves. What is decoded weighs a few times that."""
 
-_DECODED_AT_ONCE: Final = 250, 32 * 1024
+_DECODED_AT_ONCE: Final = 125, 16 * 1024
 """Events, and bytes of them, that are decoded between two looks at the clock: less than a turn even of
 JSON that is nothing but empty lists. One event is decoded in one go, whatever its size."""
 

@@ -211,7 +211,7 @@ class RequestRights:
         """Wait until it is this request's turn, among all clients that ask for much. What it has done before
         comes off the budget of the rounds."""
         self._allowance.charge(self._turn_began, time.monotonic())
-        await self._context.command_scheduler.wait()
+        await self._context.command_scheduler.wait(self._allowance)
         self.resume()
 
     def resume(self) -> None:

@@ -14,7 +14,7 @@ from kiwi_gw.core import round_budget
 from kiwi_gw.core.round_budget import ROUND_SECONDS, RoundBudget
 from kiwi_gw.edge import websocket
 from kiwi_gw.edge.frame_reader import FrameReader
-from kiwi_gw.runtime.command_scheduler import TURN_SECONDS, CommandScheduler
+from kiwi_gw.runtime.command_scheduler import ALLOWANCE_SECONDS, TURN_SECONDS, CommandScheduler
 from kiwi_gw.runtime.connection import Connection
 from tests.edge.hooks_bench import running
 from tests.edge.wire import CLOSE, PING, TEXT, command, connect, frame
@@ -186,7 +186,7 @@ async def test_of_clients_that_send_many_commands_one_goes_on_in_a_round(
     carry_out = Connection.receive
 
     def dear(self: Connection, message: str | bytes, now: float) -> None:
-        until = time.monotonic() + TURN_SECONDS
+        until = time.monotonic() + ALLOWANCE_SECONDS
         while time.monotonic() < until:
             pass
         if self.number in began:  # the first was not known to be dear

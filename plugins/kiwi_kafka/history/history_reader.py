@@ -138,6 +138,8 @@ class TopicHistoryReader:
                 await self._lookup.check(topic_reader)
                 self._checked_at = trio.current_time()
             count = sum(len(part.records) for part in parts)
+            if count > _FIRST_RECORDS:
+                await trio.lowlevel.checkpoint()  # to make columns of many takes as long as to decode them
             topic_reader.accept(parts)
             # Noted at once: the end may be moved on before the next turn.
             self._arrived |= self._assigned - topic_reader.fetch_positions().keys()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Final
 
 import pytest
@@ -9,6 +10,7 @@ import trio
 
 from kiwi_gw.core.round_budget import ROUND_SECONDS, ROUND_SHARE, RoundBudget
 from kiwi_gw.runtime.command_scheduler import (
+    ALLOWANCE_SECONDS,
     OWN_SHARE,
     RESTING_ROUNDS,
     TURN_SECONDS,
@@ -30,11 +32,25 @@ class Rounds(trio.abc.Instrument):
         self.budget.renew(self.seconds)
 
 
-def one_at_a_time() -> RoundBudget:
+class OneTurn(RoundBudget):
     """A budget that has room for one turn in each round."""
-    budget = RoundBudget()
-    budget.left = TURN_SECONDS
-    return budget
+
+    def renew(self, seconds: float) -> None:
+        super().renew(seconds)
+        self.left = TURN_SECONDS
+
+
+@pytest.fixture
+async def one_at_a_time() -> AsyncIterator[CommandScheduler]:
+    """A scheduler that lets one go on at a time, and has just let one."""
+    rounds = Rounds()
+    rounds.budget = OneTurn()
+    scheduler = CommandScheduler(rounds.budget)
+    trio.lowlevel.add_instrument(rounds)
+    await trio.lowlevel.checkpoint()
+    await scheduler.wait(scheduler.allowance())
+    yield scheduler
+    trio.lowlevel.remove_instrument(rounds)
 
 
 FIT: Final = int(ROUND_SECONDS / TURN_SECONDS)
@@ -57,7 +73,7 @@ async def test_of_those_that_wait_as_many_go_on_in_every_third_round_as_fit_into
     async def client(number: int) -> None:
         for _ in range(4):
             came.append(number)
-            await scheduler.wait()
+            await scheduler.wait(scheduler.allowance())
             went.setdefault(rounds.number, []).append(number)
 
     async with trio.open_nursery() as nursery:
@@ -75,27 +91,76 @@ async def test_of_those_that_wait_as_many_go_on_in_every_third_round_as_fit_into
     assert not len(scheduler)
 
 
-async def test_where_nothing_is_left_of_a_round_its_turn_comes_when_there_is() -> None:
-    rounds = Rounds()
+@pytest.fixture
+async def rounds() -> AsyncIterator[Rounds]:
+    counted = Rounds()
+    trio.lowlevel.add_instrument(counted)
+    yield counted
+    trio.lowlevel.remove_instrument(counted)
+
+
+async def test_where_nothing_is_left_of_a_round_its_turn_comes_when_there_is(rounds: Rounds) -> None:
     scheduler = CommandScheduler(rounds.budget)
-    trio.lowlevel.add_instrument(rounds)
     rounds.budget.charge(0.0, ROUND_SECONDS / 2)
     rounds.budget.left = -2.5 * ROUND_SECONDS  # a long piece of work
     began = rounds.number
-    await scheduler.wait()
-    trio.lowlevel.remove_instrument(rounds)
+    await scheduler.wait(scheduler.allowance())
     assert rounds.number == began + 3
     assert rounds.budget.left == pytest.approx(ROUND_SECONDS / 2)
     assert not len(scheduler)
 
 
-async def test_who_leaves_while_it_waits_holds_up_nobody() -> None:
+async def test_who_comes_alone_has_its_turn_at_once_and_the_next_behind_rounds_of_rest(
+    rounds: Rounds,
+) -> None:
+    scheduler = CommandScheduler(rounds.budget)
+    began = rounds.number
+    for turn in range(3):
+        await scheduler.wait(scheduler.allowance())
+        assert rounds.number == began + turn * (1 + RESTING_ROUNDS)
+    for _ in range(1 + RESTING_ROUNDS):
+        await trio.lowlevel.checkpoint()
+    again = rounds.number
+    await scheduler.wait(scheduler.allowance())
+    assert rounds.number == again
+
+
+async def test_who_has_done_something_in_this_round_has_its_turn_in_a_later_one(rounds: Rounds) -> None:
+    scheduler = CommandScheduler(rounds.budget)
+    allowance, began = scheduler.allowance(), rounds.number
+    allowance.charge(0.0, 0.0)
+    await scheduler.wait(allowance)
+    assert rounds.number == began + 1
+    assert allowance.charged_in == began
+
+
+@pytest.mark.parametrize(("others", "rests"), [(FIT - 1, 1), (FIT, 2)])
+async def test_who_comes_before_they_go_on_goes_with_them_if_it_fits(
+    rounds: Rounds, others: int, rests: int
+) -> None:
+    scheduler = CommandScheduler(rounds.budget)
+    began = rounds.number
+    await scheduler.wait(scheduler.allowance())
+
+    async def other() -> None:
+        await scheduler.wait(scheduler.allowance())
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(others):
+            nursery.start_soon(other)
+        for _ in range(RESTING_ROUNDS):
+            await trio.lowlevel.checkpoint()
+        await scheduler.wait(scheduler.allowance())
+        assert rounds.number == began + rests * (1 + RESTING_ROUNDS)
+
+
+async def test_who_leaves_while_it_waits_holds_up_nobody(one_at_a_time: CommandScheduler) -> None:
     went: list[int] = []
-    scheduler, scopes = CommandScheduler(one_at_a_time()), [trio.CancelScope() for _ in range(6)]
+    scheduler, scopes = one_at_a_time, [trio.CancelScope() for _ in range(6)]
 
     async def client(number: int) -> None:
         with scopes[number]:
-            await scheduler.wait()
+            await scheduler.wait(scheduler.allowance())
             went.append(number)
             if len(went) == 1:
                 assert len(scheduler) == 5
@@ -112,12 +177,12 @@ async def test_who_leaves_while_it_waits_holds_up_nobody() -> None:
     assert not len(scheduler)
 
 
-async def test_the_first_of_those_that_wait_may_leave() -> None:
+async def test_the_first_of_those_that_wait_may_leave(one_at_a_time: CommandScheduler) -> None:
     went: list[int] = []
-    scheduler, scope = CommandScheduler(one_at_a_time()), trio.CancelScope()
+    scheduler, scope = one_at_a_time, trio.CancelScope()
 
     async def client(number: int) -> None:
-        await scheduler.wait()
+        await scheduler.wait(scheduler.allowance())
         went.append(number)
 
     with scope:
@@ -128,20 +193,20 @@ async def test_the_first_of_those_that_wait_may_leave() -> None:
     assert not went
     assert not len(scheduler)
     with trio.fail_after(1):
-        await scheduler.wait()
+        await scheduler.wait(scheduler.allowance())
 
 
-async def test_one_whose_turn_has_come_may_leave_before_it_runs() -> None:
-    scheduler, scope = CommandScheduler(one_at_a_time()), trio.CancelScope()
+async def test_one_whose_turn_has_come_may_leave_before_it_runs(one_at_a_time: CommandScheduler) -> None:
+    scheduler, scope = one_at_a_time, trio.CancelScope()
     went: list[str] = []
 
     async def first() -> None:
         with scope:
-            await scheduler.wait()
+            await scheduler.wait(scheduler.allowance())
             await trio.sleep_forever()
 
     async def second() -> None:
-        await scheduler.wait()
+        await scheduler.wait(scheduler.allowance())
         went.append("second")
 
     with trio.fail_after(1):
@@ -163,12 +228,20 @@ def test_who_asks_for_little_never_uses_up_its_allowance() -> None:
 
 def test_what_is_used_at_once_has_an_end_and_comes_back_with_time() -> None:
     allowance, now = TimeAllowance(RoundBudget()), 1000.0
+    allowance.charge(now, now + ALLOWANCE_SECONDS * 0.9)
+    assert not allowance.used_up(now)
+    allowance.charge(now, now + ALLOWANCE_SECONDS * 0.2)
+    assert allowance.used_up(now)
+    assert not allowance.used_up(now + ALLOWANCE_SECONDS * 0.11 / OWN_SHARE)
+    allowance.charge(now, now + 60)
+    assert allowance.used_up(now + 3600)
+
+
+def test_a_turn_is_shorter_than_what_may_be_used_at_once() -> None:
+    allowance, now = TimeAllowance(RoundBudget()), 1000.0
+    allowance.charge(now, now + 60)
+    allowance.renew(now)
     allowance.charge(now, now + TURN_SECONDS * 0.9)
     assert not allowance.used_up(now)
     allowance.charge(now, now + TURN_SECONDS * 0.2)
     assert allowance.used_up(now)
-    assert not allowance.used_up(now + TURN_SECONDS * 0.11 / OWN_SHARE)
-    allowance.charge(now, now + 60)
-    assert allowance.used_up(now + 3600)
-    allowance.renew(now)
-    assert not allowance.used_up(now)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, repeat
 from typing import Any, Final
@@ -155,19 +155,19 @@ class RecordFrames:
         else:
             keys = yield from self._part(view, "key", kept, turn)
             values = yield from self._part(view, "value", kept, turn)
+        yield from turn.pause()
         sizes = view.memo("lenses sizes", lambda: _sizes(batch))
-        rows = self._rows(batch, kept, keys, values)
+        yield from turn.pause()
         found = _Frames(len(batch), self._separators, self._max_event_bytes)
-        unread = yield from found.add(rows, kept, turn)
+        unread = yield from found.add(self._rows(batch, kept, keys, values), kept, turn)
         if unread and self._applied.source.decode.close:
             place = f"partition {batch.partitions[unread[0]]}, offset {batch.offsets[unread[0]]}"
             raise EncodingFailed(f"the record cannot be decoded: {place}")
         bad.update(dict.fromkeys(unread))
+        yield from turn.pause()
         shown = yield from found.encoded(sorted(bad), self._bad_frames(batch), turn, show=self._form.bad)
         labels = {**shown.prefix_counts_by_label, BYTES: sizes, SCANNED: _numbers(len(batch))}
-        return Encoded(
-            shown.buffer, shown.ends, shown.prefix_counts, labels, shown.unsendable, errors + len(unread)
-        )
+        return replace(shown, prefix_counts_by_label=labels, decode_errors=errors + len(unread))
 
     def _undecodable(self, view: DecodedBatch) -> Iterator[int]:
         """Find the events that the query looks at and that cannot be decoded."""
@@ -201,6 +201,7 @@ class RecordFrames:
     ) -> Steps[Iterable[object]]:
         """Return the keys or values of these events as what has a JSON text; `_UNREADABLE` for one that has
         none, UNSET for a key that is null."""
+        yield from turn.pause()
         decode, columns = self._applied.source.decode, view.batch.columns
         if root == "key" and root not in columns:
             return repeat(UNSET, len(kept))

@@ -20,6 +20,7 @@ from kiwi_gw.dialects.lenses.v2.records import BAD, BYTES, RESULTS, SCANNED, Rec
 from kiwi_gw.errors import EncodingFailed
 from kiwi_gw.model import Decode, Encoded, EventTransform, Steps, TimeSlice
 from kiwi_gw.query.avro import RegisteredSchema
+from kiwi_gw.query.decoded_batch import DecodedBatch
 from tests.effort import examples
 from tests.unit.dialects.lenses.v2.statements import (
     FIRST,
@@ -197,6 +198,17 @@ def test_it_makes_the_same_in_turns(
     assert form.steps is not None
     steps = form.steps(batch([value for _, value in parts], [key for key, _ in parts]), TimeSlice(until=0.0))
     assert last_of(steps) == at_once
+
+
+def test_between_what_is_made_of_a_whole_batch_others_may_run() -> None:
+    values = [b'{"n":%d}' % n for n in range(1_000)]
+    form = wire("SELECT * FROM t WHERE n < 0", Decode("json"))
+    assert form.steps is not None
+    over = TimeSlice(until=0.0)
+    steps = form.steps(batch(values), over)
+    number = sum(1 for _ in steps)
+    decoding = sum(1 for _ in DecodedBatch(batch(values), Decode("json")).decoded(("value",), over))
+    assert number == decoding + 5, "before keys, values, sizes, frames, and their joining"
 
 
 def last_of(steps: Steps[Encoded]) -> Encoded:
