@@ -229,11 +229,8 @@ class Evaluations:
         return 0.0
 
     def _left(self, costs: EvaluationCosts, now: float) -> float:
-        """Return the seconds of this round that these may use: one that is long is postponed, whoever uses
-        it."""
-        if costs.light_user(now):
-            return min(self._round.light_left, ROUND_SECONDS)
-        return self._round.left
+        """Return the seconds of this round that these may use."""
+        return self._round.light_left if costs.light_user(now) else self._round.left
 
     def _rests(self, costs: EvaluationCosts, now: float) -> float:
         return costs.wait_seconds(now) or self.all.wait_seconds(now, light_user=costs.light_user(now))

@@ -34,14 +34,14 @@ _LITTLE_SECONDS: Final = 0.0005
 
 class RoundBudget:
     """left: seconds of this round. Below 0: a piece of work took longer than was left; that comes off the
-    next rounds. light_left: the same for those who use little, and without consequences. number: of this
-    round. cpu: seconds of the processor, of this thread."""
+    next rounds. given: what was left when it began. light_left: the same for those who use little, and
+    without consequences. number: of this round. cpu: seconds of the processor, of this thread."""
 
-    __slots__ = ("_cpu", "_cpu_at", "_given", "left", "light_left", "number")
+    __slots__ = ("_cpu", "_cpu_at", "given", "left", "light_left", "number")
 
     def __init__(self, cpu: Callable[[], float] = time.thread_time) -> None:
         self.number = 0
-        self.left = self._given = ROUND_SECONDS
+        self.left = self.given = ROUND_SECONDS
         self.light_left = LIGHT_USER_SECONDS
         self._cpu = cpu
         self._cpu_at = cpu()
@@ -65,8 +65,8 @@ class RoundBudget:
     def renew(self, seconds: float) -> None:
         """Begin another round. seconds: what the last one took."""
         self.number += 1
-        rest = seconds - (self._given - self.left)
+        rest = seconds - (self.given - self.left)
         owed = max(min(self.left, 0.0), -MOST_OWED_SECONDS)
-        self.left = self._given = max(ROUND_SECONDS, rest * ROUND_SHARE) + owed
+        self.left = self.given = max(ROUND_SECONDS, rest * ROUND_SHARE) + owed
         self.light_left = LIGHT_USER_SECONDS
         self._cpu_at = self._cpu()

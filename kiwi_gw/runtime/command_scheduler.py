@@ -2,11 +2,13 @@
 
 Theory of operation. A connection has an allowance: what it may use at once, which fills up by a small share
 of the time. A client that asks for little stays within it and waits for no other. One that has used it up
-waits for a turn. In every third round of the event loop as many of those that wait go on, in the order in
-which they came, as fit into what is left of its budget (`core.round_budget`). The rounds between are for all
-others: a record takes some rounds from its broker to its readers, and a PUBLISH to its broker and back. Who
-comes when nobody has had a turn for so many rounds has one at once: it may be alone in asking for much. None
-sleeps: a loop with nothing else to do carries out nearly as much as it ever could.
+waits for a turn. In every third round of the event loop as many of those that wait go on as fit into what is
+left of its budget (`core.round_budget`). The rounds between are for all others: a record takes some rounds
+from its broker to its readers, and a PUBLISH to its broker and back. Who comes when nobody has had a turn for
+so many rounds has one at once: it may be alone in asking for much. None sleeps: a loop with nothing else to
+do carries out nearly as much as it ever could.
+
+As many are awake as may fit, the first of those that wait; which of them goes on first Trio decides.
 
 The events that a command lets out are not charged: they are sent at the client's pace, as those of push are.
 """
@@ -18,7 +20,7 @@ from typing import Final
 
 import trio
 
-from kiwi_gw.core.round_budget import RoundBudget
+from kiwi_gw.core.round_budget import ROUND_SECONDS, RoundBudget
 
 ALLOWANCE_SECONDS: Final = 0.000125
 """Some ten requests for credit."""
@@ -35,6 +37,9 @@ RESTING_ROUNDS: Final = 2
 """In which none of those goes on. Measured with a client that publishes without end (`benchmarks beside`):
 with turns twice as long the p50 of a lone publisher beside it was 2.7 ms with none, 2.0 with one, 1.6 with
 two."""
+
+_MOST_AWAKE: Final = 256
+"""However long the last round was: each takes some microseconds of every round."""
 
 _LATELY_SECONDS: Final = 0.01
 """What is asked for so soon after the allowance was full again comes off the budget of the round, too."""
@@ -70,59 +75,51 @@ class TimeAllowance:
 class CommandScheduler:
     """Lets connections that have used up their allowance go on, the first of them first."""
 
-    __slots__ = ("_begins", "_fit", "_going_on", "_last", "_round", "_waiting")
+    __slots__ = ("_awake", "_last", "_round", "_waiting")
 
     def __init__(self, round_budget: RoundBudget) -> None:
         self._round = round_budget
         self._waiting: deque[trio.Event] = deque()
-        self._going_on = 0  # those woken who have not run yet
+        self._awake = 0  # those that look in each round whether they may go on
         self._last = -RESTING_ROUNDS - 1  # the round in which some went on
-        self._begins = 0  # the round in which those woken may
-        self._fit = 0  # so many more may then
 
     def allowance(self) -> TimeAllowance:
         """Return that of a new connection."""
         return TimeAllowance(self._round)
 
     def __len__(self) -> int:
-        return len(self._waiting) + self._going_on
+        return len(self._waiting) + self._awake
 
     async def wait(self, allowance: TimeAllowance) -> None:
         """Return when it is the turn of a connection, in a later round if it has done something in this one.
         allowance: of the connection."""
-        now = self._round.number
-        is_first = not len(self) and now - self._last > RESTING_ROUNDS and self._round.left > 0
-        if is_first and allowance.charged_in != now:
-            self._last = now
-            return
+        if len(self) or allowance.charged_in == self._round.number or not self._is_time():
+            await self._wait()
+        self._last = self._round.number
+
+    async def _wait(self) -> None:
         mine = trio.Event()
         self._waiting.append(mine)
-        if not self._going_on:
-            self._gather()
-        elif now < self._begins:
-            self._wake()
+        self._wake()
         try:
             await mine.wait()
-            while self._round.number < self._begins or self._round.left <= 0:
+            while not self._is_time():
                 await trio.lowlevel.checkpoint()
-            self._last = self._round.number
         finally:
             if not mine.is_set():
                 self._waiting.remove(mine)
             else:
-                self._going_on -= 1
-                if not self._going_on:
-                    self._gather()
+                self._awake -= 1
+                self._wake()
 
-    def _gather(self) -> None:
-        """Have the next ones go on, in the round behind those that rest."""
-        self._fit = max(int(self._round.left / TURN_SECONDS), 1)
-        self._begins = max(self._round.number, self._last + RESTING_ROUNDS) + 1
-        self._wake()
+    def _is_time(self) -> bool:
+        """Say whether this is a round in which some go on, and something is left of it."""
+        resting = self._last < self._round.number <= self._last + RESTING_ROUNDS
+        return not resting and self._round.left > 0
 
     def _wake(self) -> None:
-        """Wake as many as there is room for in that round, also of those that came since it was chosen."""
-        while self._fit and self._waiting:
-            self._fit -= 1
-            self._going_on += 1
+        """Keep as many awake as may fit into one round: they run in the next one at the earliest."""
+        fit = min(max(ROUND_SECONDS, self._round.given) / TURN_SECONDS, _MOST_AWAKE)
+        while self._waiting and self._awake + 1 <= fit:
+            self._awake += 1
             self._waiting.popleft().set()
