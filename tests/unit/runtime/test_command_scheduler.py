@@ -159,55 +159,65 @@ async def test_behind_every_round_in_which_some_go_on_others_have_theirs_however
     assert all(later - earlier > RESTING_ROUNDS for earlier, later in pairwise(sorted(went)))
 
 
-async def test_who_comes_while_others_rest_goes_with_them_and_before_nobody(rounds: Rounds) -> None:
+async def test_those_that_come_in_rounds_of_rest_go_together_as_far_as_they_fit(rounds: Rounds) -> None:
     scheduler = CommandScheduler(rounds.budget)
     went: list[int] = []
     await scheduler.wait(scheduler.allowance())
     began = rounds.number
-    await trio.lowlevel.checkpoint()
 
-    async def client(number: int) -> None:
+    async def client() -> None:
         await scheduler.wait(scheduler.allowance())
         went.append(rounds.number)
         rounds.budget.left -= TURN_SECONDS
 
     async with trio.open_nursery() as nursery:
-        for number in range(FIT):
-            nursery.start_soon(client, number)
-        await trio.lowlevel.checkpoint()
-        nursery.start_soon(client, FIT)
+        for _ in range(FIT + 1):
+            nursery.start_soon(client)
     assert went == [began + 1 + RESTING_ROUNDS] * FIT + [began + 2 * (1 + RESTING_ROUNDS)]
 
 
-async def test_nobody_overtakes_those_that_wait(rounds: Rounds) -> None:
-    scheduler = CommandScheduler(rounds.budget)
-    went: list[str] = []
+class Indebted(RoundBudget):
+    """A budget of which nothing is left as long as it owes something."""
 
-    async def first() -> None:
-        await scheduler.wait(scheduler.allowance())
-        went.append("first")
+    owes = True
 
-    rounds.budget.left = -1e-9
+    def renew(self, seconds: float) -> None:
+        super().renew(seconds)
+        if self.owes:
+            self.left = -1.0
+
+
+async def test_a_newcomer_does_not_go_at_once_where_others_wait(rounds: Rounds) -> None:
+    rounds.budget = budget = Indebted(lambda: 0.0)
+    scheduler = CommandScheduler(budget)
+    budget.left = -1.0
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(first)
-        await trio.lowlevel.checkpoint()
-        rounds.budget.left = ROUND_SECONDS
+        nursery.start_soon(scheduler.wait, scheduler.allowance())
+        for _ in range(4):
+            await trio.lowlevel.checkpoint()
+        assert len(scheduler) == 1
+        budget.left, budget.owes = ROUND_SECONDS, False
+        came = rounds.number
         await scheduler.wait(scheduler.allowance())
-        went.append("newcomer")
-    assert went == ["first", "newcomer"]
+        assert rounds.number > came
 
 
 async def test_of_many_that_wait_few_look_in_each_round(rounds: Rounds) -> None:
-    rounds.seconds = 60.0  # a long round: there is much to give away behind it
-    await trio.lowlevel.checkpoint()
     scheduler = CommandScheduler(rounds.budget)
+    rounds.seconds = 60.0  # long rounds: there is much to give away behind them
+
+    async def client() -> None:
+        allowance = scheduler.allowance()
+        allowance.charge(0.0, 0.0)
+        await scheduler.wait(allowance)
+
     async with trio.open_nursery() as nursery:
         for _ in range(2_000):
-            nursery.start_soon(scheduler.wait, scheduler.allowance())
-        for _ in range(3):
+            nursery.start_soon(client)
+        for _ in range(2):
             await trio.lowlevel.checkpoint()
-            assert scheduler._awake <= 256
-        rounds.seconds = 0.0
+        assert len(scheduler) >= 1_000
+        assert scheduler._awake <= 256
 
 
 async def test_who_leaves_while_it_waits_holds_up_nobody(one_at_a_time: CommandScheduler) -> None:
