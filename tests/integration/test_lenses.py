@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 import trio
@@ -18,68 +19,77 @@ from websockets.sync.client import ClientConnection
 from websockets.sync.client import connect as websocket
 
 from kiwi_demo.broker import Broker
+from kiwi_demo.jars import fetch_broker
 from tests.integration.gateway import gateway, kafka_config
 from tests.integration.kafka.test_writing import as_group, read_all
 from tests.integration.test_node import node
+from tests.integration.test_pulsar_subscriptions import java_offsets
 from tests.topics import Record, Topics
 
 pytestmark = pytest.mark.integration
 
 BIG = 1_800_000_000_000_000_001
 WITHIN = 20.0
+HEARTBEAT = {"type": "HEARTBEAT"}
 
 Message = dict[str, Any]
 
 
-class Client(Protocol):
-    """Send a text, and get the next message that is no bare heartbeat. early: records that came before the
-    answer that was waited for, for whoever asks for records next."""
+class Client(ABC):
+    """Send texts, and hear messages. early: records that came before the answer that was waited for, for
+    whoever asks for records next. heartbeats: how many came while something else was waited for."""
 
-    early: deque[Message]
+    def __init__(self) -> None:
+        self.early: deque[Message] = deque()
+        self.heartbeats = 0
 
+    @abstractmethod
     async def send(self, text: str) -> None: ...
 
-    async def hear(self) -> Message: ...
+    @abstractmethod
+    async def hear_any(self) -> Message: ...
+
+    async def hear(self) -> Message:
+        """Return the next message that is no bare heartbeat."""
+        while (message := await self.hear_any()) == HEARTBEAT:
+            self.heartbeats += 1
+        return message
 
 
-class InPython:
+class InPython(Client):
     def __init__(self, socket: ClientConnection) -> None:
-        self.early: deque[Message] = deque()
+        super().__init__()
         self._socket = socket
 
     async def send(self, text: str) -> None:
         await trio.to_thread.run_sync(self._socket.send, text)
 
-    async def hear(self) -> Message:
-        while True:
-            text = await trio.to_thread.run_sync(partial(self._socket.recv, timeout=WITHIN))
-            message: Message = json.loads(text)
-            if message != {"type": "HEARTBEAT"}:
-                return message
+    async def hear_any(self) -> Message:
+        text = await trio.to_thread.run_sync(partial(self._socket.recv, timeout=WITHIN))
+        message: Message = json.loads(text)
+        return message
 
 
-class InNode:
+class InNode(Client):
     def __init__(self, process: trio.Process) -> None:
+        super().__init__()
         assert process.stdin is not None
         assert process.stdout is not None
-        self.early: deque[Message] = deque()
         self._stdin, self._stdout = process.stdin, process.stdout
         self._rest = b""
 
     async def send(self, text: str) -> None:
         await self._stdin.send_all(text.encode() + b"\n")
 
-    async def hear(self) -> Message:
+    async def hear_any(self) -> Message:
         with trio.fail_after(WITHIN):
-            while True:
-                while b"\n" not in self._rest:
-                    chunk = await self._stdout.receive_some()
-                    assert chunk, "the client has ended"
-                    self._rest += chunk
-                line, self._rest = self._rest.split(b"\n", 1)
-                message: Message = json.loads(line)
-                if message != {"type": "HEARTBEAT"}:
-                    return message
+            while b"\n" not in self._rest:
+                chunk = await self._stdout.receive_some()
+                assert chunk, "the client has ended"
+                self._rest += chunk
+        line, self._rest = self._rest.split(b"\n", 1)
+        message: Message = json.loads(line)
+        return message
 
 
 @asynccontextmanager
@@ -148,6 +158,25 @@ def config(broker: Broker, topic: str) -> dict[str, Any]:
     return found
 
 
+async def all_but_login(
+    client: Client, name: str, first: int, token: str, bootstrap: str, group: str
+) -> None:
+    """Make the four requests that come behind LOGIN, and read what was written. first: the id of the first."""
+    assert await answer(client, "SUBSCRIBE", first, select(name), token) == name
+    record = {"topic": name, "key": "k", "value": '{"n":1}'}
+    written = json.loads(await answer(client, "PUBLISH", first + 1, record, token))
+    (heard,) = await records(client, 1)
+    assert {**written, "key": "k", "value": '{"n":1}'} == {
+        key: value for key, value in heard.items() if key not in ("timestamp", "correlationId")
+    }
+    assert heard["correlationId"] == first
+    done = {"commits": [{k: written[k] for k in ("topic", "partition", "offset")}]}
+    assert await answer(client, "COMMIT", first + 2, done, token) == ""
+    assert await as_group(bootstrap, group, name, written["partition"]) == written["offset"] + 1
+    assert await answer(client, "UNSUBSCRIBE", first + 3, {"topics": [{"topic": name}]}, token) == name
+    assert client.heartbeats == 0
+
+
 @CLIENTS
 async def test_all_five_requests_and_records_on_one_connection(
     client: Callable[..., Any],
@@ -156,34 +185,36 @@ async def test_all_five_requests_and_records_on_one_connection(
     new_topic: Callable[[], str],
     tmp_path: Path,
 ) -> None:
+    """And again on another with the first one's token, and on one with a token of the configuration."""
     name = await topics.create(new_topic(), 2)
     async with gateway(tmp_path, config(broker, name)) as running:
         async with client(running.address, "page") as page:
             token = await answer(page, "LOGIN", BIG, {"user": "ann", "password": "right"})
-            assert await answer(page, "SUBSCRIBE", BIG + 1, select(name), token) == name
-            record = {"topic": name, "key": "k", "value": '{"n":1}'}
-            written = json.loads(await answer(page, "PUBLISH", BIG + 2, record, token))
-            (heard,) = await records(page, 1)
-            assert {**written, "key": "k", "value": '{"n":1}'} == {
-                key: value for key, value in heard.items() if key not in ("timestamp", "correlationId")
-            }
-            assert heard["correlationId"] == BIG + 1
-            done = {"commits": [{k: written[k] for k in ("topic", "partition", "offset")}]}
-            assert await answer(page, "COMMIT", BIG + 3, done, token) == ""
-            group = "kiwi-gw.ann.page"
-            assert (
-                await as_group(broker.bootstrap, group, name, written["partition"]) == written["offset"] + 1
-            )
-            assert await answer(page, "UNSUBSCRIBE", BIG + 4, {"topics": [{"topic": name}]}, token) == name
-        async with client(running.address, "other") as other:  # with the first one's token
-            await answer(other, "SUBSCRIBE", 1, select(name, "WHERE n = 2", "n"), token)
-            await answer(other, "PUBLISH", 2, {"topic": name, "value": {"n": 2}}, token)
-            (heard,) = await records(other, 1)
-            assert json.loads(heard["value"]) == {"n": 2}
-        async with client(running.address, "machine") as machine:  # with a ready-made token, and no LOGIN
-            everything = select(name, "WHERE _meta.offset >= 0")
-            await answer(machine, "SUBSCRIBE", 1, everything, "a-token-of-a-machine")
-            assert {each.get("value") for each in await records(machine, 2)} == {'{"n":1}', '{"n": 2}'}
+            await all_but_login(page, name, BIG + 1, token, broker.bootstrap, "kiwi-gw.ann.page")
+        async with client(running.address, "other") as other:
+            await all_but_login(other, name, BIG + 5, token, broker.bootstrap, "kiwi-gw.ann.other")
+        async with client(running.address, "job") as job:
+            token = "a-token-of-a-machine"
+            await all_but_login(job, name, BIG + 9, token, broker.bootstrap, "kiwi-gw.machine.job")
+            await answer(job, "SUBSCRIBE", 1, select(name, "WHERE n = 1 AND _meta.offset >= 0", "n"), token)
+            assert [json.loads(each["value"]) for each in await records(job, 3)] == [{"n": 1}] * 3
+
+
+@CLIENTS
+async def test_one_heartbeat_behind_a_time_without_a_word_and_none_before(
+    client: Callable[..., Any], broker: Broker, topics: Topics, new_topic: Callable[[], str], tmp_path: Path
+) -> None:
+    name = await topics.create(new_topic(), 1)
+    settings = config(broker, name)
+    settings["lenses"]["heartbeat_ms"] = 3_000
+    async with gateway(tmp_path, settings) as running, client(running.address, "page") as page:
+        token = "a-token-of-a-machine"
+        await answer(page, "SUBSCRIBE", 1, select(name), token)
+        asked = trio.current_time()
+        await answer(page, "UNSUBSCRIBE", 2, {"topics": [name]}, token)
+        assert page.heartbeats == 0
+        assert await page.hear_any() == HEARTBEAT
+        assert trio.current_time() - asked >= 3.0
 
 
 async def test_who_comes_back_gets_exactly_what_is_behind_the_commit(
@@ -205,6 +236,10 @@ async def test_who_comes_back_gets_exactly_what_is_behind_the_commit(
             commits = [{k: each[k] for k in ("topic", "partition", "offset")} for each in done]
             await answer(page, "COMMIT", 2, {"commits": commits}, token)
         first.process.kill()
+    committed = await trio.to_thread.run_sync(
+        java_offsets, broker.bootstrap, "kiwi-gw.machine.me", await fetch_broker()
+    )
+    assert committed == {(name, partition): 7 + partition for partition in range(3)}
     async with (
         gateway(tmp_path / "two", config(broker, name)) as second,
         in_node(second.address, "me") as page,
