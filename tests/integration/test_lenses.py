@@ -161,7 +161,7 @@ def config(broker: Broker, topic: str) -> dict[str, Any]:
 async def all_but_login(
     client: Client, name: str, first: int, token: str, bootstrap: str, group: str
 ) -> None:
-    """Make the four requests that come behind LOGIN, and read what was written. first: the id of the first."""
+    """Make the requests that come behind LOGIN, and read what was written. first: the id of the first."""
     assert await answer(client, "SUBSCRIBE", first, select(name), token) == name
     record = {"topic": name, "key": "k", "value": '{"n":1}'}
     written = json.loads(await answer(client, "PUBLISH", first + 1, record, token))

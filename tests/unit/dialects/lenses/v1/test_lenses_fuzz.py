@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.effort import examples
 from tests.unit.core.desk import Gateway
 from tests.unit.dialects.frames import anything, frames
 from tests.unit.dialects.lenses.bench import Page
+from tests.unit.dialects.lenses.v2.test_lenses_sql_fuzz import garbled, member, statement
 
 SQL = st.sampled_from(
     [
@@ -56,16 +58,66 @@ REQUESTS: SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 @settings(max_examples=examples(300), deadline=None)
 @given(st.lists(frames(REQUESTS.map(json.dumps), anything("type", "content", "correlationId")), max_size=8))
 def test_every_text_gets_one_answer(messages: list[str | bytes]) -> None:
-    page = Page(
-        Gateway("cars"), limits=replace(SessionLimits(), commands_per_second=0, requests_per_second=0)
-    )
+    page = unhurried()
     for message in messages:
-        before = len(page.writes)
-        page.carry_out(page.session.receive(message, 0.0))
-        if isinstance(message, bytes):
-            assert page.hung_up is not None
-            page.hung_up = None
-            continue
-        heard = [each for each in page.heard() if each["type"] != "KAFKAMSG"]
-        written = page.writes[before:]
-        assert len(heard) == (0 if written else 1), (message, heard)
+        hears_one_answer(page, message)
+
+
+def unhurried() -> Page:
+    """A client that may send as fast as it likes."""
+    limits = replace(SessionLimits(), commands_per_second=0, requests_per_second=0)
+    return Page(Gateway("cars"), limits=limits)
+
+
+def hears_one_answer(page: Page, message: str | bytes) -> None:
+    """Send a message; what is to be written is answered later."""
+    before = len(page.writes)
+    page.carry_out(page.session.receive(message, 0.0))
+    if isinstance(message, bytes):
+        assert page.hung_up is not None
+        page.hung_up = None
+        return
+    heard = [each for each in page.heard() if each["type"] != "KAFKAMSG"]
+    written = page.writes[before:]
+    assert len(heard) == (0 if written else 1), (message, heard)
+
+
+def content(chance: random.Random) -> object:
+    """What a request has, mostly as it should be."""
+    topic = chance.choice(("cars", "cars", "x", member(chance)))
+    number = chance.choice((0, 1, 7, -1, member(chance)))
+    return chance.choice(
+        (
+            {"user": chance.choice(("ann", "")), "password": member(chance)},
+            {"sqls": [statement(chance) for _ in range(chance.randrange(3))]},
+            {"topics": [topic, {"topic": topic}][: chance.randrange(3)]},
+            {
+                "topic": topic,
+                "key": "k",
+                "value": member(chance),
+                "vtype": chance.choice(("INT", "json", "x")),
+            },
+            {"commits": [{"topic": topic, "partition": number, "offset": number}]},
+            member(chance),
+        )
+    )
+
+
+def message(chance: random.Random) -> str | bytes:
+    """A request, mostly as it should be; its text may be cut, or have something put into it."""
+    kinds = "LOGIN", "SUBSCRIBE", "UNSUBSCRIBE", "PUBLISH", "COMMIT", "login", member(chance)
+    number = chance.choice((chance.getrandbits(63), -(2**63), 2**63, member(chance)))
+    members = {"type": chance.choice(kinds), "correlationId": number, "content": json.dumps(content(chance))}
+    for name in ("authToken", "more"):
+        if chance.random() < 0.25:
+            members[name] = chance.choice(("t", member(chance)))
+    return garbled(chance, json.dumps(members))
+
+
+def test_many_messages_by_chance() -> None:
+    """The same ones every time, and others behind them where there are more."""
+    number = examples(3_000)
+    for seed in range(number):
+        if seed % 50 == 0:
+            page = unhurried()
+        hears_one_answer(page, message(random.Random(seed)))

@@ -137,7 +137,11 @@ def message(chance: random.Random) -> str | bytes:
     for name in ("live", "stats", "token", "more"):
         if chance.random() < 0.25:
             members[name] = member(chance)
-    text = json.dumps(members)
+    return garbled(chance, json.dumps(members))
+
+
+def garbled(chance: random.Random, text: str) -> str | bytes:
+    """The text, which may be cut, have something put into it, or be no text any more."""
     for _ in range(chance.choice((0, 0, 0, 0, 1, 2))):
         place = chance.randrange(len(text) + 1)
         text = text[:place] + chance.choice(("", chance.choice(PIECES))) + text[place + chance.randrange(4) :]
