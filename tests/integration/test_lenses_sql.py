@@ -174,20 +174,22 @@ async def test_a_broker_that_does_not_answer_is_idle_time(
     async with gateway(tmp_path, config(own_broker, name), expected_errors=expected) as running:
         sql = f"SET max.idle.time=1s; SELECT * FROM `{name}` WHERE _vtype='STRING'"  # noqa: S608
 
-        def execute() -> list[str]:
-            found: list[str] = []
+        def execute() -> list[Message]:
+            found: list[Message] = []
             with websocket(f"ws://{running.address}{PATH}", max_size=None) as socket:
                 socket.send(json.dumps({"sql": sql}))
-                while found[-1:] != ["END"]:
-                    found.append(json.loads(socket.recv(timeout=WITHIN))["type"])
+                while found[-1:] != [{"type": "END"}]:
+                    found.append(json.loads(socket.recv(timeout=WITHIN)))
                     if len(found) == 2:
                         trio.from_thread.run_sync(own_broker.freeze)
             return found
 
         heard = await trio.to_thread.run_sync(execute)
         own_broker.thaw()
-        assert heard[:2] == ["METADATA", "RECORD"]
-        assert heard[-2:] == ["SENTINEL", "END"]
+        assert [each["type"] for each in heard[:2]] == ["METADATA", "RECORD"]
+        sentinel, _ = heard[-2:]
+        assert sentinel["data"]["event"] == "QUERY_TERMINATED"
+        assert sentinel["data"]["reason"]["type"] == "MAX_IDLE_TIME"
 
 
 async def test_who_leaves_in_the_middle_has_given_everything_back(

@@ -9,6 +9,7 @@ import pytest
 
 from kiwi_gw.api import Decode, EngineLimits, EngineQuery, PluginContext, QueriedTable, Section
 from kiwi_gw.config.load import load
+from kiwi_kafka.settings import KafkaSettings
 from kiwi_spark.gateway.engine_query import NOT_CONFIGURED, refusal, resolve_query
 from kiwi_spark.gateway.settings import SparkSettings
 from tests.plugins.spark.bench import context, settings
@@ -56,6 +57,30 @@ def test_it_needs_a_spark_of_its_own_and_one_process(tmp_path: Path) -> None:
     remote = SparkSettings(checkpoint_dir=str(tmp_path), remote="sc://spark:15002")
     behind = replace(there, sections={**there.sections, "spark": remote})
     assert "Spark Connect" in (refusal(QUERY, behind) or "")
+
+
+@pytest.mark.parametrize(
+    ("more", "refused"),
+    [
+        ({}, None),
+        ({"user": "ann", "password": "p"}, "asks for a password or has a certificate of its own"),
+        (
+            {"url": "https://127.0.0.1:1", "ca": "/ca.pem"},
+            "asks for a password or has a certificate of its own",
+        ),
+    ],
+)
+def test_a_registry_has_to_answer_spark_too(
+    tmp_path: Path, more: dict[str, str], refused: str | None
+) -> None:
+    there = configured(tmp_path)
+    registry = {"url": "http://127.0.0.1:1", **more}
+    kafka = KafkaSettings.model_validate({"bootstrap_servers": "127.0.0.1:1", "registry": registry})
+    there = replace(there, sections={**there.sections, "kafka": kafka})
+    asked = EngineQuery("", {"t0": QueriedTable("in", Decode("avro", registry=True))})
+    said = refusal(asked, there)
+    assert said is None if refused is None else refused in (said or "")
+    assert refusal(QUERY, there) is None
 
 
 def test_what_the_driver_gets(tmp_path: Path) -> None:

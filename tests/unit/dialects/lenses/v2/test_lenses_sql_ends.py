@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.notices import CredentialsExpiring, Draining, Silent
 from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.dialects.lenses.settings import LensesSource
@@ -64,6 +65,27 @@ def test_the_end_of_its_source(
         assert kinds[-2] == ("ERROR" if errors else "STATS")
     elif words is not None:
         assert kinds == ["ERROR", "END"]
+
+
+def test_records_that_are_gone_are_told_in_their_place_and_it_goes_on() -> None:
+    gateway = Gateway("cars", limits=HubLimits(window_events=10))
+    caller = SqlCaller(gateway)
+    caller.ask(LIVE, live=True)
+    caller.writer.take = lambda size: 0
+    for number in range(50):
+        gateway.publish("cars", b"%d" % number)
+    caller.writer.take = lambda size: size
+    caller.writer.drain()
+    (lost,) = data(heard := caller.heard(), "SENTINEL")
+    assert lost["event"] == "RECORDS_LOST"
+    assert {**lost["reason"], "sourceId": ""} == {
+        "type": "RETENTION",
+        "source": "cars",
+        "sourceId": "",
+        "amount": 40,
+    }
+    assert [message["type"] for message in heard] == ["METADATA", "SENTINEL"] + ["RECORD"] * 10
+    assert [row["value"] for row in data(heard, "RECORD")] == list(range(40, 50))
 
 
 def test_a_gateway_that_goes() -> None:
