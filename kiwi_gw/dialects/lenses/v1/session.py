@@ -262,8 +262,7 @@ class LensesV1Session:
 
     def _read_on(self, reading: Reading) -> Iterator[Command]:
         try:
-            yield from self._statements.read(reading)
-            if not reading.complete:
+            if not (yield from self._statements.read(reading)):
                 yield SetTimer(max(0.0, reading.until - self._clock()))
                 return
             wanted = self._statements.wanted(reading, self._topics.queries, self._group)

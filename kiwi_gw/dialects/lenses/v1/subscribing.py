@@ -7,7 +7,7 @@ opened before all are read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -57,11 +57,6 @@ class Reading:
     read: list[ReadStatement] = field(default_factory=list)
     text: StatementText | None = None
 
-    @property
-    def complete(self) -> bool:
-        """Whether all are read."""
-        return len(self.read) == len(self.sqls)
-
 
 class StatementReader:
     """See the top of this file. frame_bytes: of the records of one frame."""
@@ -87,9 +82,9 @@ class StatementReader:
         """Whether a statement is being read elsewhere."""
         return bool(self._readings)
 
-    def read(self, reading: Reading) -> Iterator[Command]:
-        """Read on. What it yields is carried out; `reading` is complete when all are read. Raises
-        Unreadable."""
+    def read(self, reading: Reading) -> Generator[Command, None, bool]:
+        """Read on. What it yields is carried out. Returns whether all are read now; if not, `answered` goes
+        on, which may be called before this returns. Raises Unreadable."""
         while len(reading.read) < len(reading.sqls):
             place = len(reading.read)
             wait = self._compiling.wait()
@@ -108,7 +103,8 @@ class StatementReader:
             handle = f"sql {next(self._handles)}"
             self._readings[handle] = reading
             yield Offload(handle, text.question, pause=True)
-            return
+            return False
+        return True
 
     def overdue(self, now: float) -> Iterator[tuple[str, Reading]]:
         """Give up those that took too long: the handle of the question, and what it was for."""
