@@ -59,7 +59,7 @@ class Password:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Hold a bearer token, as a message carries it."""
+    """Hold a bearer token, as a message carries it; empty where it has none."""
 
     text: str = field(repr=False)
 

@@ -36,7 +36,7 @@ from kiwi_gw.runtime.continuations import Continuations
 from kiwi_gw.runtime.engine_queries import EngineQueries
 from kiwi_gw.runtime.evaluator import Evaluator
 from kiwi_gw.runtime.hooks import Hooks
-from kiwi_gw.runtime.keepalive import Keepalive
+from kiwi_gw.runtime.keepalive import Keepalive, unexpired
 from kiwi_gw.runtime.login_guard import LoginGuard
 from kiwi_gw.runtime.loop_rounds import renew_in_each_round
 from kiwi_gw.runtime.memory_watch import MemoryWatch, Overload
@@ -296,6 +296,7 @@ class Gateway:
             answer = await self._login_guard.check(credential, ask, self.clock)
         else:
             answer = await ask()
+        answer = unexpired(answer)
         self.meters.authentication_over(credential, answer)
         if isinstance(answer, Refusal):
             login_refused(credential, answer)

@@ -12,13 +12,14 @@ something, is gone. A client that only does not read is not: its machine answers
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 
 import structlog
 
 from kiwi_gw.codes import CloseCode, RefusalCode
 from kiwi_gw.config import LimitSettings
-from kiwi_gw.model import Refusal
+from kiwi_gw.model import Identity, Refusal
 from kiwi_gw.runtime.connection import Connection
 
 log = structlog.get_logger(__name__)
@@ -30,6 +31,12 @@ _ROUND = 1.0  # seconds between two looks at the same connection
 _AT_ONCE = 100
 _PARTS = 8  # of a round, so that many connections do not hold up the others' events
 _JUST_NOW = _ROUND
+
+
+def unexpired(answer: Identity | Refusal) -> Identity | Refusal:
+    """Return who a client is, or EXPIRED where that has been over for a while."""
+    expires_at = answer.expires_at if isinstance(answer, Identity) else None
+    return answer if expires_at is None or expires_at > time.time() else EXPIRED
 
 
 class Keepalive:

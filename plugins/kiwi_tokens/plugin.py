@@ -133,7 +133,7 @@ class TokensPlugin:
         if isinstance(credential, Password):
             return self._by_password(state, credential)
         if not isinstance(credential, HeadCredential):
-            return self._check(state, credential.text)
+            return self._check(state, credential.text) if credential.text else _NO_TOKEN
         settings = state.settings
         token = token_of(credential, settings.query_parameter, settings.subprotocol_prefix)
         if isinstance(token, Refusal):

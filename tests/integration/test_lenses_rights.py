@@ -231,6 +231,6 @@ def check_metrics(found: Samples) -> None:
         ("head", "accepted"): users,  # for the metrics
         ("password", "refused"): users,
         ("password", "accepted"): users,
-        ("token", "refused"): 1,  # nobody's statement: it is looked up with an empty token
+        ("token", "missing"): 1,  # nobody's statement
         ("token", "accepted"): statements - 1,
     }
