@@ -20,12 +20,18 @@ pytestmark = [pytest.mark.integration, pytest.mark.extended]
 NewTopic = Callable[[], str]
 
 Records = dict[tuple[int, int], bytes | None]
+Pairs = dict[tuple[int, int], tuple[bytes | None, bytes | None]]
 
 
 async def read_all(bootstrap: str, topic: str) -> Records:
     """Every record of the topic, as aiokafka's consumer reads it: values by partition and offset."""
+    return {place: value for place, (_, value) in (await read_pairs(bootstrap, topic)).items()}
 
-    async def read() -> Records:
+
+async def read_pairs(bootstrap: str, topic: str) -> Pairs:
+    """Do the same with keys and values."""
+
+    async def read() -> Pairs:
         consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
         await consumer.start()
         try:
@@ -34,10 +40,10 @@ async def read_all(bootstrap: str, topic: str) -> Records:
             consumer.assign(tps)
             await consumer.seek_to_beginning(*tps)
             ends = await consumer.end_offsets(tps)
-            found: Records = {}
+            found: Pairs = {}
             while any([await consumer.position(tp) < end for tp, end in ends.items()]):
                 for tp, records in (await consumer.getmany(timeout_ms=200)).items():
-                    found |= {(tp.partition, record.offset): record.value for record in records}
+                    found |= {(tp.partition, each.offset): (each.key, each.value) for each in records}
             return found
         finally:
             await consumer.stop()
