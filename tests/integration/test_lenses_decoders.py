@@ -27,6 +27,7 @@ TOKEN = "a-token-of-a-machine"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 BEGAN: Final = 1_795_250_845_000
 ABSENT: Final = object()
+FROM_BEGIN: Final = "AND _meta.offset >= 0"
 
 
 class Written(NamedTuple):
@@ -248,7 +249,7 @@ async def test_damaged_records_are_left_out_and_counted_by_v1_and_named_by_v2(
         hidden = await executes(running, name, read_as(ktype, vtype), before="SET show.bad.records=false;")
         await counted(running, name, 2 * len(broken))
         async with in_python(running.address, "page") as page:
-            begin = read_as(ktype, vtype, "AND _meta.offset >= 0")
+            begin = read_as(ktype, vtype, FROM_BEGIN)
             await answer(page, "SUBSCRIBE", 1, select(name, begin), TOKEN)
             whole = await records(page, len(made) - len(offsets["bad"]))
             await counted(running, name, 2 * len(broken) + len(offsets["bad"]))
@@ -279,3 +280,28 @@ def texts(record: Record, ktype: str, vtype: str) -> Mapping[str, str]:
         "key": "7" if ktype in numbers else record.key.decode(),
         "value": "7" if vtype in numbers else record.value.decode(),
     }
+
+
+async def test_a_damaged_record_ends_what_reads_it_where_the_source_says_so(
+    broker: Broker, topics: Topics, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    name = await topics.create(new_topic(), 1)
+    settings = config(broker, name)
+    settings["sources"][0]["subscriber"] = {"on_bad_record": "close"}
+    async with gateway(tmp_path, settings) as running:
+        async with in_python(running.address, "page") as page:
+            await answer(page, "SUBSCRIBE", 7, select(name, "WHERE _vtype='STRING'"), TOKEN)
+            await topics.produce(name, [Record(b"good", None, 0)])
+            assert parts(await records(page, 1)) == [{"value": "good"}]
+            await topics.produce(name, [Record(b"\xff", None, 0)])
+            while (heard := await page.hear())["type"] == "HEARTBEAT":
+                pass
+            assert (heard["type"], heard["correlationId"]) == ("ERROR", 7)
+            assert heard["content"].startswith(f"{name}: ")
+            assert heard["content"].endswith("partition 0, offset 1")
+            # The connection stays, and so does the source: another decoder reads all of it.
+            await answer(page, "SUBSCRIBE", 8, select(name, read_as("BINARY", "BINARY", FROM_BEGIN)), TOKEN)
+            assert [each["value"] for each in await records(page, 2)] == ["Z29vZA==", "/w=="]
+        *_, last = await executes(running, name, "WHERE _vtype='STRING'")
+    assert last["type"] == "ERROR"
+    assert last["data"].endswith("partition 0, offset 1")
