@@ -94,7 +94,10 @@ class HttpFetch:
         except http.client.HTTPException as error:
             answer = FetchAnswer(type(error).__name__)  # its message may quote the address
         except OSError as error:
-            answer = FetchAnswer(f"{type(error).__name__}: {error}")
+            late = isinstance(
+                getattr(error, "reason", error), TimeoutError
+            )  # urllib wraps that of connecting
+            answer = _late(self._request) if late else FetchAnswer(f"{type(error).__name__}: {error}")
         except ValueError as error:
             answer = FetchAnswer(str(error))
         try:
@@ -166,7 +169,12 @@ async def fetch(request: FetchRequest, name: str) -> FetchAnswer:
         answer = answers[0] if answers else None
         if answer is None:
             running.abort()  # of which another answer may come
-    return answer or FetchAnswer(f"no answer within {request.deadline:g} s")
+    return answer or _late(request)
+
+
+def _late(request: FetchRequest) -> FetchAnswer:
+    """Say the same of one that took too long, whichever clock saw it first: the socket's or ours."""
+    return FetchAnswer(f"no answer within {request.deadline:g} s")
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
