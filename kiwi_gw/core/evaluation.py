@@ -13,6 +13,7 @@ evaluation whose query has used the most begins again.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Hashable
@@ -229,8 +230,11 @@ class Evaluations:
         return 0.0
 
     def _left(self, costs: EvaluationCosts, now: float) -> float:
-        """Return the seconds of this round that these may use."""
-        return self._round.light_left if costs.light_user(now) else self._round.left
+        """Return the seconds of this round that these may use at once. A light user's evaluation gives way
+        like others', unless much is held already: what is begun and begun anew costs more."""
+        if not costs.light_user(now):
+            return self._round.left
+        return min(self._round.light_left, ROUND_SECONDS if self._held < MOST_HELD // 2 else math.inf)
 
     def _rests(self, costs: EvaluationCosts, now: float) -> float:
         return costs.wait_seconds(now) or self.all.wait_seconds(now, light_user=costs.light_user(now))

@@ -187,6 +187,18 @@ def test_the_turns_of_an_idle_loop_are_longer_the_longer_it_stays_so() -> None:
         finish(one)
 
 
+def test_what_many_light_users_have_begun_is_not_begun_anew() -> None:
+    one, users = world(), 100
+    clients = [Client() for _ in range(users)]
+    for number, client in enumerate(clients):
+        payer = Payer(ClientAccount(0.1), str(number))
+        one.subscribe(client, slow(one, str(number), seconds=50e-6), payer=payer)
+    one.produce(18, cost=250 * 1024)
+    finish(one)
+    assert all(client.places == one.made for client in clients)
+    assert evaluations(one).seconds < 1.1 * users * 18 * 50e-6
+
+
 def test_what_an_idle_loop_gave_away_is_charged_to_nobody() -> None:
     one = world()
     client, payer = Client(), Payer(ClientAccount(0.1), "ann")
