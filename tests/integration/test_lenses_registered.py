@@ -27,6 +27,7 @@ from tests.integration.test_lenses_decoders import (
     places,
     with_metrics,
 )
+from tests.integration.test_lenses_sql import executed
 from tests.plugins.kafka.registry_server import V1, V2, RegistryServer, registered
 from tests.topics import Record, Topics
 
@@ -112,6 +113,7 @@ async def test_both_parts_are_read_by_their_schemas_and_what_is_damaged_is_a_bad
             of_key = select(name, "WHERE _key = 'k7' AND _meta.offset >= 0")
             await answer(page, "SUBSCRIBE", 2, of_key, TOKEN)
             (tombstone,) = await records(page, 1)
+        metadata, *_ = await executed(running.address, f"SELECT * FROM `{name}` LIMIT 1", token=TOKEN)  # noqa: S608
     assert [each["type"] for each in said] == [
         "BADRECORD" if n in bad else "RECORD" for n in range(len(made))
     ]
@@ -119,7 +121,8 @@ async def test_both_parts_are_read_by_their_schemas_and_what_is_damaged_is_a_bad
     first, second, *_, of_null, without_key = [each["data"] for each in said if each["type"] == "RECORD"]
     assert (first["key"], first["value"]) == ("k0", row(0))
     assert (second["key"], second["value"]) == ("k1", row(1))
-    ids = ("keySchemaId", "valueSchemaId")
+    ids = ["keySchemaId", "valueSchemaId"]
+    assert metadata["data"]["fields"][-2:] == ids
     assert [first["metadata"][each] for each in ids] == [3, 1]
     assert [second["metadata"][each] for each in ids] == [3, 2]
     assert (of_null["key"], of_null["value"], of_null["metadata"]["keySchemaId"]) == ("k7", None, 3)
