@@ -94,9 +94,8 @@ class HttpFetch:
         except http.client.HTTPException as error:
             answer = FetchAnswer(type(error).__name__)  # its message may quote the address
         except OSError as error:
-            late = isinstance(
-                getattr(error, "reason", error), TimeoutError
-            )  # urllib wraps that of connecting
+            cause = getattr(error, "reason", error)  # urllib wraps that of connecting
+            late = isinstance(cause, TimeoutError)
             answer = _late(self._request) if late else FetchAnswer(f"{type(error).__name__}: {error}")
         except ValueError as error:
             answer = FetchAnswer(str(error))

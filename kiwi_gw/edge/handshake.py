@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Coroutine, Sequence
 
 from kiwi_gw.codes import NOTHING_SHOWN
@@ -17,7 +16,7 @@ from kiwi_gw.edge.transports import SocketTransport, TlsTransport
 from kiwi_gw.edge.websocket import serve_websocket
 from kiwi_gw.model import HeadCredential, Identity, Refusal
 from kiwi_gw.runtime.gateway import Gateway
-from kiwi_gw.runtime.keepalive import EXPIRED
+from kiwi_gw.runtime.keepalive import unexpired
 from kiwi_gw.runtime.refusal_log import login_refused
 
 
@@ -103,10 +102,9 @@ def _has_shown_nothing(answer: Identity | Refusal) -> bool:
 
 def _counted(identity: Identity | Refusal, place: CountedConnection) -> Identity:
     """Count it in its place. Raises RejectedError."""
+    identity = unexpired(identity)  # a ticket may outlive its credentials
     if isinstance(identity, Refusal):
         raise rejection(identity)
-    if identity.expires_at is not None and identity.expires_at <= time.time():
-        raise rejection(EXPIRED)
     if (crowded := place.identify(identity)) is not None:
         raise RejectedError(Rejection.IDENTITY, 503, f"{crowded.code}: {crowded.message}")
     return identity

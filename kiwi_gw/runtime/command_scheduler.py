@@ -46,8 +46,8 @@ _LATELY_SECONDS: Final = 0.01
 
 
 class TimeAllowance:
-    """What one connection may use before it waits for a turn. Times in monotonic seconds. charged_in: the
-    last round in which it has used some of it."""
+    """Count what one connection may use before it waits for a turn. Times in monotonic seconds. charged_in:
+    the last round in which it has used some of it."""
 
     __slots__ = ("_full_at", "_round", "charged_in")
 

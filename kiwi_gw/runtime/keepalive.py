@@ -34,7 +34,7 @@ _JUST_NOW = _ROUND
 
 
 def unexpired(answer: Identity | Refusal) -> Identity | Refusal:
-    """Return who a client is, or EXPIRED where that has been over for a while."""
+    """Return who a client is, or EXPIRED where the credentials have expired."""
     expires_at = answer.expires_at if isinstance(answer, Identity) else None
     return answer if expires_at is None or expires_at > time.time() else EXPIRED
 

@@ -83,7 +83,7 @@ def hears_one_answer(page: Page, message: str | bytes) -> None:
 
 
 def content(chance: random.Random, kind: object) -> object:
-    """What a request of that kind has, mostly as it should be."""
+    """Make what a request of that kind has, mostly as it should be."""
     topic = chance.choice(("cars", "cars", "cars", "x", member(chance)))
     number = chance.choice((0, 1, 7, -1, member(chance)))
     match kind if chance.random() < 0.95 else member(chance):
