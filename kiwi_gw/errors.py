@@ -108,6 +108,10 @@ class EncodingFailed(KiwiError):  # noqa: N818
     """The fragments of a wire key cannot be made (an interceptor raised): its subscriptions are closed."""
 
 
+class EventFailed(KiwiError):  # noqa: N818
+    """An event cannot be encoded or evaluated, and its source says that this ends who comes to it."""
+
+
 def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
     """Yield the errors in a group and in the groups in it."""
     for error in group.exceptions:

@@ -69,7 +69,7 @@ class SubscriberSettings(Section):
     """What happens to it then; null: as for `overflow`."""
     on_bad_record: Literal["skip", "close"] = "skip"
     """What becomes of an event for which a query cannot be evaluated (its value is no JSON, say): `skip`
-    leaves it out, `close` ends the subscription. Either way it is counted."""
+    leaves it out, `close` ends the subscription behind what comes before it. Either way it is counted."""
     value_as: ValueAs | None = None
     """How an event's `value` is written, where a client does not say so itself (`valueAs`) and where it can
     be: `text`, a string with its text, or `json`, the JSON that it is. null: as the source has it, which is

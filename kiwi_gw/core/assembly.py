@@ -18,6 +18,7 @@ from kiwi_gw.core.lag_ledger import LagLedger
 from kiwi_gw.core.prepared import Prepared, Segment, reach
 from kiwi_gw.core.window import WindowEntry
 from kiwi_gw.core.window_cursor import WindowCursor
+from kiwi_gw.errors import EventFailed
 from kiwi_gw.model import Encoded, Framing
 
 _MAX_SEGMENTS: Final = 64
@@ -56,7 +57,7 @@ def assemble(
     if nothing may. framing: of the subscription; what it adds does not count. ending: events that yield no
     bytes are passed without credit.
 
-    Raises EncodingFailed.
+    Raises EventFailed where the next event ends whoever comes to it, EncodingFailed.
     """
     prepared = Prepared([], 0, 0, [])
     entry = cursor.entry
@@ -122,6 +123,8 @@ def _first(
     encoded = encode(entry, wait=True)
     if encoded is None:
         return None
+    if encoded.failure is not None and first >= encoded.failure.index:
+        raise EventFailed(encoded.failure.message)
     if first in encoded.unsendable:
         offset = entry.batch.offsets[first]
         ledger.add(1, {entry.batch.partitions[first]: (offset, offset)})
@@ -152,6 +155,8 @@ def _stop(
     following = bisect_left(encoded.unsendable, first)
     if following < len(encoded.unsendable):
         stop = min(stop, encoded.unsendable[following])
+    if encoded.failure is not None:
+        stop = min(stop, encoded.failure.index)
     if bounds is not NO_BOUNDS:
         stop = bounds.before_until(entry, first, stop)
         stop = bounds.within_limits(prepared, encoded, first, stop)

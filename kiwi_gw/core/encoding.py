@@ -20,7 +20,7 @@ from kiwi_gw.core.evaluation_costs import EvaluationCosts
 from kiwi_gw.core.transforms import TransformStage, picked, spread
 from kiwi_gw.core.window import MemoryBudget, WindowEntry
 from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import Batch, Encoded, EventTransform, Steps, TimeSlice, WireFormat, at_once
+from kiwi_gw.model import Batch, Encoded, EventTransform, Failure, Steps, TimeSlice, WireFormat, at_once
 
 _NUMBER: Final = 40
 """Bytes of an integer in a list; an array has its own size."""
@@ -148,11 +148,11 @@ class EncodingMemo:
             before = yield from self._before(entry, item, links - 1, turn, none_out=changed.kept is None)
             made = before if before is None or changed.kept is None else picked(before, stage.kept or ())
             if made is not None:
-                return _with_errors(made, changed.decode_errors)
+                return _with_mistakes(made, len(changed.bad), stage)
         made = yield from _written(item.format, stage.left, turn)
         if stage.kept is not None:
             made = spread(made, stage.kept, len(entry.batch))
-        return _with_errors(made, stage.decode_errors)
+        return _with_mistakes(made, stage.decode_errors, stage)
 
     def _before(
         self, entry: WindowEntry, item: KeyedFormat, links: int, turn: TimeSlice, *, none_out: bool
@@ -270,8 +270,11 @@ class EncodingGroup(Generic[S]):
         return self.memo.evaluations is not None and self.memo.evaluations.awaited(entry, self)
 
 
-def _with_errors(made: Encoded, decode_errors: int) -> Encoded:
-    return replace(made, decode_errors=made.decode_errors + decode_errors) if decode_errors else made
+def _with_mistakes(made: Encoded, decode_errors: int, stage: TransformStage) -> Encoded:
+    if not decode_errors and stage.failure is None:
+        return made
+    failure = Failure.earliest(made.failure, stage.failure)
+    return replace(made, decode_errors=made.decode_errors + decode_errors, failure=failure)
 
 
 def _written(format: WireFormat, batch: Batch, turn: TimeSlice) -> Steps[Encoded]:  # noqa: A002

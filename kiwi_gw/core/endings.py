@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from kiwi_gw.core.notices import Ended, OpenFailed
 from kiwi_gw.core.states import SubscriptionInput, SubscriptionState
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.model import CloseReason
+
+_AT_ITS_PLACE: Final = (
+    SubscriptionInput.LIMIT_REACHED,
+    SubscriptionInput.UNTIL_REACHED,
+    SubscriptionInput.EVENT_FAILED,
+)
+"""What is behind that place is not lost: it was never to be sent."""
 
 
 def end(subscription: Subscription, reason: CloseReason, message: str, item: SubscriptionInput) -> None:
@@ -20,7 +29,7 @@ def end(subscription: Subscription, reason: CloseReason, message: str, item: Sub
     reader.account_superseded()
     positions, pending, unknown = hub.dump(subscription.positions), reader.lag.dropped, reader.lag.unknown
     unsent, uncounted = 0, False
-    if item is not SubscriptionInput.LIMIT_REACHED and item is not SubscriptionInput.UNTIL_REACHED:
+    if item not in _AT_ITS_PLACE:
         if subscription.in_history:
             uncounted = subscription.behind > 0
         else:

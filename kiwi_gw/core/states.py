@@ -46,6 +46,7 @@ class SubscriptionInput(enum.Enum):
     ENDED = "ended"  # the finite source is over
     REMOVED = "removed"  # removed or altered in the configuration, or changed at its origin
     FAILED = "failed"  # the source failed for good, or the client lost its right to it
+    EVENT_FAILED = "event_failed"  # its next event cannot be encoded, and its source says `close`
     UNSUBSCRIBE = "unsubscribe"
     LIMIT_REACHED = "limit_reached"
     UNTIL_REACHED = "until_reached"
@@ -89,6 +90,7 @@ _MOVES: dict[SubscriptionState, dict[SubscriptionInput, SubscriptionState]] = {
         _I.ENDED: _S.ENDING,
         _I.REMOVED: _S.ENDING,
         _I.FAILED: _S.CLOSED,
+        _I.EVENT_FAILED: _S.CLOSED,
         _I.UNSUBSCRIBE: _S.CLOSED,
         _I.LIMIT_REACHED: _S.CLOSED,
         _I.UNTIL_REACHED: _S.CLOSED,
@@ -111,6 +113,7 @@ _MOVES: dict[SubscriptionState, dict[SubscriptionInput, SubscriptionState]] = {
         _I.JOINED: _S.BEHIND,
         _I.REMOVED: _S.CLOSED,
         _I.FAILED: _S.CLOSED,
+        _I.EVENT_FAILED: _S.CLOSED,
         _I.UNSUBSCRIBE: _S.CLOSED,
         _I.LIMIT_REACHED: _S.CLOSED,
         _I.UNTIL_REACHED: _S.CLOSED,
@@ -120,6 +123,7 @@ _MOVES: dict[SubscriptionState, dict[SubscriptionInput, SubscriptionState]] = {
     _S.ENDING: {
         _I.JOINED: _S.CLOSED,
         _I.FAILED: _S.CLOSED,
+        _I.EVENT_FAILED: _S.CLOSED,
         _I.UNSUBSCRIBE: _S.CLOSED,
         _I.LIMIT_REACHED: _S.CLOSED,
         _I.UNTIL_REACHED: _S.CLOSED,

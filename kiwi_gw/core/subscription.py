@@ -29,7 +29,7 @@ from kiwi_gw.core.prepared import Prepared
 from kiwi_gw.core.states import IN_HISTORY, NOT_LIVE, READING, SubscriptionInput, SubscriptionState, after
 from kiwi_gw.core.subscription_reader import SubscriptionReader
 from kiwi_gw.core.window import WindowEntry
-from kiwi_gw.errors import EncodingFailed
+from kiwi_gw.errors import EncodingFailed, EventFailed
 from kiwi_gw.model import CloseReason, OverflowPolicy, Positions
 
 
@@ -147,6 +147,9 @@ class Subscription:
                 if not isinstance(found, AssemblyOutcome):
                     return found
                 self.check_reached()
+        except EventFailed as error:
+            self.delivery.decode_errors += 1
+            self.hub.end(self, CloseReason.FAILED, str(error), SubscriptionInput.EVENT_FAILED)
         except EncodingFailed as error:
             self.hub.group_failed(self.group, str(error))
         return None

@@ -17,7 +17,7 @@ from operator import lt
 from typing import Final, TypeVar
 
 from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import Batch, Encoded, Record, Transformed
+from kiwi_gw.model import Batch, Encoded, Failure, Record, Transformed
 
 T = TypeVar("T")
 
@@ -33,10 +33,11 @@ class TransformStage:
     """See the top of this file. batch: that the last link was given. before: the stage of that.
 
     kept: indexes in the whole batch, None: all. decode_errors: events that some link could not be evaluated
-    for. asked: how often its fragments were asked for to pick from, by format.
+    for. failure: the first of all links. asked: how often its fragments were asked for to pick from, by
+    format.
     """
 
-    __slots__ = ("_left", "asked", "batch", "changed", "decode_errors", "kept")
+    __slots__ = ("_left", "asked", "batch", "changed", "decode_errors", "failure", "kept")
 
     def __init__(
         self, batch: Batch, changed: Transformed = UNCHANGED, before: TransformStage | None = None
@@ -44,14 +45,18 @@ class TransformStage:
         self.batch = batch
         self.changed = changed
         self.kept = changed.kept
-        self.decode_errors: int = (
-            changed.decode_errors if before is None else before.decode_errors + changed.decode_errors
-        )
+        self.decode_errors: int = len(changed.bad)
+        self.failure = changed.failure
         self.asked: Counter[Hashable] = Counter()
         self._left: Batch | None = None
-        if before is not None and before.kept is not None:
+        if before is None:
+            return
+        self.decode_errors += before.decode_errors
+        if before.kept is not None:
             kept = before.kept
             self.kept = kept if changed.kept is None else [kept[index] for index in changed.kept]
+            self.failure = _lifted(changed.failure, kept)
+        self.failure = Failure.earliest(before.failure, self.failure)
 
     @property
     def left(self) -> Batch:
@@ -79,6 +84,8 @@ def check(changed: Transformed, events: int) -> None:
     for name, column in changed.columns.items():
         if len(column) != left:
             raise ValueError(f"the column {name!r} has {len(column)} values for {left} events")
+    if changed.failure is not None and not 0 <= changed.failure.index < events:
+        raise ValueError("`failure` must be of an event of the batch")
 
 
 def per_record(apply: Callable[[Record], Record | None]) -> Callable[[Batch], Transformed]:
@@ -125,6 +132,10 @@ def _reduced(batch: Batch, changed: Transformed) -> Batch:
     )
 
 
+def _lifted(failure: Failure | None, kept: Sequence[int]) -> Failure | None:
+    return None if failure is None else replace(failure, index=kept[failure.index])
+
+
 def spread(encoded: Encoded, kept: Sequence[int], length: int) -> Encoded:
     """Put the fragments of these events in the places that they have in the whole batch."""
     present = [0] * length
@@ -145,6 +156,7 @@ def spread(encoded: Encoded, kept: Sequence[int], length: int) -> Encoded:
         },
         unsendable=tuple(kept[index] for index in encoded.unsendable),
         decode_errors=encoded.decode_errors,
+        failure=_lifted(encoded.failure, kept),
     )
 
 
@@ -152,7 +164,7 @@ def picked(whole: Encoded, kept: Sequence[int]) -> Encoded | None:
     """Pick the fragments of these events out of those of the whole batch. None: some have none, and making
     them anew says why."""
     counts = whole.prefix_counts
-    if whole.unsendable or whole.decode_errors or whole.prefix_counts_by_label:
+    if whole.unsendable or whole.decode_errors or whole.failure or whole.prefix_counts_by_label:
         return None
     if counts is not None and not all(counts[index] < counts[index + 1] for index in kept):
         return None

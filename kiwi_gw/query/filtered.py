@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from kiwi_gw.errors import EncodingFailed
 from kiwi_gw.model import (
     Batch,
     EventSchema,
     EventTransform,
+    Failure,
     Field,
     FieldEncoding,
     SourceInfo,
@@ -20,8 +19,7 @@ from kiwi_gw.model import (
     Transformed,
     at_once,
 )
-from kiwi_gw.query import cpu_budget
-from kiwi_gw.query.decoded_batch import DecodedBatch, decoded
+from kiwi_gw.query.decoded_batch import decoded
 from kiwi_gw.query.tree import Query
 
 if TYPE_CHECKING:
@@ -38,7 +36,7 @@ def query_transform(query: Query, compiled: CompiledQuery, info: SourceInfo) -> 
     """Make the transform of a query: the events that pass stay. The projection of each is in a column of its
     own, for `projected(info)`.
 
-    Raises EncodingFailed for an event that the query cannot be evaluated for, if the source says so.
+    An event that it cannot be evaluated for is bad, or a failure, if the source says so.
     """
     decode, selects = info.decode, query.select is not None
     # Equal filters share what passes, whatever they select.
@@ -48,27 +46,27 @@ def query_transform(query: Query, compiled: CompiledQuery, info: SourceInfo) -> 
         seen = decoded(batch, decode)
         yield from seen.decoded(compiled.roots, turn)
         columns = {root: seen.column(root) for root in compiled.roots}
-        kept, decode_errors = yield from seen.query_result(
+        kept, bad = yield from seen.query_result(
             where, lambda: compiled.filter_steps(columns, len(batch), turn), _numbers
         )
         made = (yield from compiled.project_steps(columns, kept, turn, batch.cost)) if selects else []
         if b"" in made:  # could not be evaluated
-            decode_errors += made.count(b"")
+            bad = bad + [index for index, text in zip(kept, made, strict=True) if not text]
             kept = [index for index, text in zip(kept, made, strict=True) if text]
             made = [text for text in made if text]
-        if decode_errors and decode.close:
-            raise EncodingFailed(f"the query cannot be evaluated for {_first_bad(seen, compiled, selects)}")
-        return Transformed(
-            None if len(kept) == len(batch) else kept, {PROJECTION: made} if selects else {}, decode_errors
-        )
+        columns_made = {PROJECTION: made} if selects else {}
+        if bad and decode.close:
+            failure = Failure.at(batch, min(bad), "the query cannot be evaluated for the event")
+            return Transformed(kept, columns_made, failure=failure)
+        return Transformed(None if len(kept) == len(batch) else kept, columns_made, bad)
 
     # One string, whose hash is computed once: the key is looked up for every batch.
     key = f"{query.key} {decode!r}"
     return EventTransform(lambda batch: at_once(steps(batch, TimeSlice())), key, steps)
 
 
-def _numbers(made: tuple[list[int], int]) -> int:
-    return _NUMBER * len(made[0])
+def _numbers(made: tuple[list[int], list[int]]) -> int:
+    return _NUMBER * sum(map(len, made))
 
 
 def projected(info: SourceInfo) -> SourceInfo:
@@ -92,16 +90,3 @@ def projected(info: SourceInfo) -> SourceInfo:
 _ABOUT: Final = (FieldEncoding.SOURCE_ID, FieldEncoding.SOURCE_TYPE)
 _BESIDE: Final = ("key", "partition", "offset", "timestamp", "headers", "batch", "row")
 """Columns beside the value of an event."""
-
-
-def _first_bad(seen: DecodedBatch, compiled: CompiledQuery, selects: bool) -> str:
-    """Find the first bad event, one by one: it is about to end a subscription."""
-    began = time.thread_time()
-    for index in range(len(seen)):
-        columns = {root: seen.column(root)[index : index + 1] for root in compiled.roots}
-        kept, decode_errors = compiled.filter(columns, 1)
-        if decode_errors or (selects and b"" in compiled.project(columns, kept)):
-            return f"partition {seen.batch.partitions[index]}, offset {seen.batch.offsets[index]}"
-        if time.thread_time() - began > cpu_budget.SECONDS:
-            break
-    return "an event"

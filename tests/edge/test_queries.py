@@ -194,16 +194,18 @@ async def test_a_bad_record_closes_where_that_is_set() -> None:
         await client.subscribe("b")
         await scripted["a"].publish(numbers(1))
         assert await results(client, 1) == [1]
-        await scripted["a"].publish([b"no json"])
+        await scripted["a"].publish([*numbers(2), b"no json", *numbers(3)])
+        assert await results(client, 1) == [2]
         closed = await client.message()
         assert closed["data"]["type"] == "SUBSCRIPTION_CLOSED"
-        assert closed["data"]["reason"] == "failed"
-        assert "partition 0, offset 1" in closed["data"]["message"]
+        assert (closed["data"]["reason"], closed["data"]["dropped"]) == ("failed", 0)
+        assert closed["data"]["positions"] == {"0": 2}
+        assert "partition 0, offset 2" in closed["data"]["message"]
         await scripted["b"].publish([b"no json"])
         assert (await client.message())["data"]["value"] == "no json"
         await client.subscribe("a", where="value.n >= 0")
-        await scripted["a"].publish(numbers(2))
-        assert await results(client, 1) == [2]
+        await scripted["a"].publish(numbers(4))
+        assert await results(client, 1) == [4]
 
 
 async def test_a_query_sees_what_the_interceptor_left() -> None:

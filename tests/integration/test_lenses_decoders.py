@@ -286,7 +286,7 @@ async def test_a_damaged_record_ends_what_reads_it_where_the_source_says_so(
     broker: Broker, topics: Topics, new_topic: NewTopic, tmp_path: Path
 ) -> None:
     name = await topics.create(new_topic(), 1)
-    settings = config(broker, name)
+    settings = with_metrics(config(broker, name))
     settings["sources"][0]["subscriber"] = {"on_bad_record": "close"}
     async with gateway(tmp_path, settings) as running:
         async with in_python(running.address, "page") as page:
@@ -299,9 +299,19 @@ async def test_a_damaged_record_ends_what_reads_it_where_the_source_says_so(
             assert (heard["type"], heard["correlationId"]) == ("ERROR", 7)
             assert heard["content"].startswith(f"{name}: ")
             assert heard["content"].endswith("partition 0, offset 1")
+            await topics.produce(name, [Record(b"more", None, 0)])
             # The connection stays, and so does the source: another decoder reads all of it.
             await answer(page, "SUBSCRIBE", 8, select(name, read_as("BINARY", "BINARY", FROM_BEGIN)), TOKEN)
-            assert [each["value"] for each in await records(page, 2)] == ["Z29vZA==", "/w=="]
-        *_, last = await executes(running, name, "WHERE _vtype='STRING'")
-    assert last["type"] == "ERROR"
-    assert last["data"].endswith("partition 0, offset 1")
+            assert [each["value"] for each in await records(page, 3)] == ["Z29vZA==", "/w==", "bW9yZQ=="]
+            # From the beginning, what is before it comes first, and nothing is said to be lost.
+            await answer(page, "SUBSCRIBE", 9, select(name, f"WHERE _vtype='STRING' {FROM_BEGIN}"), TOKEN)
+            assert parts(await records(page, 1)) == [{"value": "good"}]
+            last = await page.hear()
+            assert (last["type"], last["correlationId"]) == ("ERROR", 9)
+            assert last["content"].endswith("partition 0, offset 1")
+        *before, last = await executes(running, name, "WHERE _vtype='STRING'")
+        assert places(before, "RECORD") == [0]
+        assert {each["type"] for each in before} <= {"RECORD", "HEARTBEAT"}, "nothing is said to be lost"
+        assert last["type"] == "ERROR"
+        assert last["data"].endswith("partition 0, offset 1")
+        await counted(running, name, 3)

@@ -127,7 +127,7 @@ class _Events:
         yield from self._stream.decoded(view, turn, queried=bool(self._queries))
         lines = self._stream.lines(view)
         topics = self._stream.topics(view)
-        if isinstance(topics, str) and not lines.decode_errors:
+        if isinstance(topics, str) and not lines.bad:
             plan = yield from self._plan(topics, turn)
             if len(plan) == 1 and plan[0][1] == 0:
                 found = self._alike(view, plan[0][0], lines.lines)
@@ -213,10 +213,9 @@ class _Events:
             prefix_counts_by_label[number] = array("Q", accumulate(marks, initial=0))
             if turn.over:
                 yield
-        # Events without data, or that a query could not be evaluated for: the largest number of one query.
-        decode_errors = max(item.decode_errors for item in made)
+        mistakes = self._stream.mistakes(view.batch, made)
         return Encoded(
-            bytes(buffer), ends, prefix_counts, prefix_counts_by_label, tuple(unsendable), decode_errors
+            bytes(buffer), ends, prefix_counts, prefix_counts_by_label, tuple(unsendable), *mistakes
         )
 
     def _plan(self, topic: str, turn: TimeSlice) -> Steps[tuple[_Frame, ...]]:

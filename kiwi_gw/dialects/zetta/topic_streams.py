@@ -6,7 +6,7 @@ Whatever is made of a batch is made once and kept with its `DecodedBatch`, for a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -18,8 +18,7 @@ from kiwi_gw.dialects.zetta.topic_filters import TopicFilter
 from kiwi_gw.dialects.zetta.topic_naming import TopicNaming, at
 from kiwi_gw.dialects.zetta.topic_templates import field_path, template
 from kiwi_gw.dialects.zetta.topics import TopicPattern
-from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import Batch, SourceInfo, Steps, TimeSlice
+from kiwi_gw.model import Batch, Failure, SourceInfo, Steps, TimeSlice
 from kiwi_gw.query.decoded_batch import DecodedBatch, decoded
 from kiwi_gw.query.values import MISSING, UNDECODABLE
 
@@ -37,10 +36,10 @@ _check_json = msgspec.json.Decoder(Raw).decode
 
 @dataclass(frozen=True, slots=True)
 class EventBodies:
-    """Hold the line of every event. decode_errors: how many have none because of an error."""
+    """Hold the line of every event. bad: indexes of those that have none because of an error."""
 
     lines: Sequence[EventBody]
-    decode_errors: int
+    bad: Sequence[int]
 
 
 class TopicStream:
@@ -97,7 +96,7 @@ class TopicStream:
 
     def lines(self, seen: DecodedBatch) -> EventBodies:
         """Return the data as they are."""
-        return seen.memo(("zetta lines", self), lambda: self._closing(self._lines(seen)))
+        return seen.memo(("zetta lines", self), lambda: self._lines(seen))
 
     def queried(self, seen: DecodedBatch, wanted: TopicFilter, turn: TimeSlice) -> Steps[EventBodies]:
         """Return what the query of a subscription leaves of them, whether its pattern matches or not; in
@@ -105,6 +104,15 @@ class TopicStream:
         weigh = _projected_bytes if wanted.projects else _kept_bytes
         key = "zetta query", self, wanted.key
         return seen.query_result(key, lambda: self._queried(seen, wanted, turn), weigh)
+
+    def mistakes(self, batch: Batch, made: Iterable[EventBodies]) -> tuple[int, Failure | None]:
+        """Return how many events are without data or could not be evaluated, the largest number of one query;
+        or which of them ends whoever comes to it, where the source says so."""
+        bad = [item.bad for item in made if item.bad]
+        if bad and self._info.decode.close:
+            words = "the event cannot be decoded, or its query not be evaluated"
+            return 0, Failure.at(batch, min(map(min, bad)), words)
+        return max(map(len, bad), default=0), None
 
     def described(
         self, seen: DecodedBatch, devices: Mapping[int, tuple[str, ...]], wanted: TopicFilter, turn: TimeSlice
@@ -124,12 +132,13 @@ class TopicStream:
             found.append(device)
             if turn.over:
                 yield
-        kept, decode_errors = list(range(len(found))), 0
+        kept, bad = list(range(len(found))), 0
         if wanted.query is None:
             texts = [_encode(device) for device in found]
         else:
             columns = _device_columns(wanted.query, found)
-            kept, decode_errors = yield from wanted.query.filter_steps(columns, len(found), turn)
+            kept, failed = yield from wanted.query.filter_steps(columns, len(found), turn)
+            bad = len(failed)
             if wanted.projects:
                 texts = yield from wanted.query.project_steps(columns, kept, turn, seen.batch.cost)
             else:
@@ -141,7 +150,7 @@ class TopicStream:
             for i, text in zip(kept, texts, strict=True)
             if text
         }
-        return made, decode_errors + texts.count(b"")
+        return made, bad + texts.count(b"")
 
     def timestamps(self, seen: DecodedBatch) -> Sequence[int]:
         """Return when each was produced, in ms since the epoch; if unknown, when it was looked at."""
@@ -178,7 +187,7 @@ class TopicStream:
         if not isinstance(topics, str) and None in topics:
             # What is on no topic has no line either, and so it is counted once.
             found = [None if topic is None else item for topic, item in zip(topics, found, strict=True)]
-        return EventBodies(found, found.count(None))
+        return EventBodies(found, [index for index, line in enumerate(found) if line is None])
 
     def _queried(self, seen: DecodedBatch, wanted: TopicFilter, turn: TimeSlice) -> Steps[EventBodies]:
         query, length = wanted.query, len(seen.batch)
@@ -193,12 +202,12 @@ class TopicStream:
                 columns[root] = self.timestamps(seen)
             else:
                 columns[root] = [topics] * length if isinstance(topics, str) else topics
-        kept, decode_errors = yield from query.filter_steps(columns, length, turn)
+        kept, bad = yield from query.filter_steps(columns, length, turn)
         lines: list[EventBody] = [None] * length
         if wanted.projects:
             times = self.timestamps(seen)
             texts = yield from query.project_steps(columns, kept, turn, seen.batch.cost)
-            decode_errors += texts.count(b"")
+            bad = bad + [index for index, text in zip(kept, texts, strict=True) if not text]
             for index, text in zip(kept, texts, strict=True):
                 if text:
                     lines[index] = b'%d,"data":%b}' % (times[index], text)
@@ -206,12 +215,7 @@ class TopicStream:
             plain = self.lines(seen).lines
             for index in kept:
                 lines[index] = plain[index]
-        return self._closing(EventBodies(lines, decode_errors))
-
-    def _closing(self, made: EventBodies) -> EventBodies:
-        if made.decode_errors and self._info.decode.close:
-            raise EncodingFailed("an event could not be decoded, or its query not be evaluated")
-        return made
+        return EventBodies(lines, bad)
 
 
 def same_topics(one: SourceInfo, other: SourceInfo) -> bool:

@@ -26,7 +26,7 @@ class CompiledQuery:
     """
 
     roots: tuple[str, ...]
-    _keep: Callable[..., tuple[int, int]] = field(repr=False)
+    _keep: Callable[..., int] = field(repr=False)
     _project: Callable[..., int] | None = field(repr=False)
     at_once: int = 0
 
@@ -37,8 +37,8 @@ class CompiledQuery:
             if loop is not None:
                 loop.__globals__.clear()
 
-    def filter(self, columns: Columns, length: int) -> tuple[list[int], int]:
-        """Return the indexes of the events that the filter passes, and how many could not be evaluated.
+    def filter(self, columns: Columns, length: int) -> tuple[list[int], list[int]]:
+        """Return the indexes of the events that the filter passes, and of those that could not be evaluated.
 
         An event is bad, and not kept, if a column that the query needs is UNDECODABLE for it. It is bad, too,
         if the filter makes more of it than it may, or takes too long for it (`cpu_budget`). length: the
@@ -46,24 +46,26 @@ class CompiledQuery:
         """
         return at_once(self.filter_steps(columns, length, TimeSlice()))
 
-    def filter_steps(self, columns: Columns, length: int, turn: TimeSlice) -> Steps[tuple[list[int], int]]:
+    def filter_steps(
+        self, columns: Columns, length: int, turn: TimeSlice
+    ) -> Steps[tuple[list[int], list[int]]]:
         """Do what `filter` does, in turns."""
         each = [columns[root] for root in self.roots]
         kept: list[int] = []
-        bad = done = 0
+        bad: list[int] = []
+        done = 0
         while True:
             stop = min(done + self.at_once, length) if self.at_once else length
             some = each if stop - done == length else [column[done:stop] for column in each]
             begun = cpu_budget.begin()
             try:
-                more, done = self._keep(kept, range(done, stop), turn.until, turn.clock, *some)
+                done = self._keep(kept, bad, range(done, stop), turn.until, turn.clock, *some)
             finally:
                 cpu_budget.end(begun)
-            bad += more
             if done >= length:
                 return kept, bad
             if turn.over:
-                turn.held = _REFERENCE * len(kept)
+                turn.held = _REFERENCE * (len(kept) + len(bad))
                 yield
 
     def project(self, columns: Columns, indexes: Sequence[int], cost: int = 0) -> list[bytes]:

@@ -151,22 +151,23 @@ def _filter_loop(
             hint = " (= 'true'?)" if code.type == STRING else ""
             raise QueryError(f"a filter is BOOLEAN, and this is {code.type}{hint}", code.position)
         test = codegen.truth(where)
+    columns = "".join(f"c_{name}, " for name in variables.values())
     row = ", ".join(["index", *variables.values()])
     source = _lines(
         *codegen.definitions,
-        f"def keep(kept, indexes, until, clock, {''.join(f'c_{name}, ' for name in variables.values())}):",
-        "    append = kept.append; bad = 0",
+        f"def keep(kept, bad, indexes, until, clock, {columns}):",
+        "    append = kept.append; append_bad = bad.append",
         f"    for {row} in zip({', '.join(['indexes', *(f'c_{v}' for v in variables.values())])}):"
         if variables
         else "    for index in indexes:",
-        *(f"        if {name} is UNDECODABLE: bad += 1; continue" for name in variables.values()),
+        *(f"        if {name} is UNDECODABLE: append_bad(index); continue" for name in variables.values()),
         "        try:",
         *(f"            {line}" for line in namespace.budget_resets),
         *(f"            {line}" for line in paths.head),
         f"            if {test}: append(index)",
-        "        except Exception: bad += 1",
-        "" if plain else "        if clock() >= until: return bad, index + 1",
-        "    return bad, indexes.stop",
+        "        except Exception: append_bad(index)",
+        "" if plain else "        if clock() >= until: return index + 1",
+        "    return indexes.stop",
     )
     return _made(source, "keep", namespace, bytecode)
 

@@ -32,6 +32,7 @@ from kiwi_gw.model import (
     Encoded,
     EventSchema,
     EventTransform,
+    Failure,
     Framing,
     Gap,
     Interceptor,
@@ -280,15 +281,17 @@ def names(
     keep: Callable[[Place], bool] | None = None,
     big: Callable[[Place], bool] | None = None,
     fails: Callable[[Place], bool] | None = None,
+    ends: Callable[[Place], bool] | None = None,
     framing: Framing | None = None,
 ) -> WireFormat:
     """Write events under a name. keep: which pass its filter; big: which are too large to be sent; fails:
-    which make it raise EncodingFailed."""
+    which make it raise EncodingFailed; ends: which end whoever comes to them."""
 
     def encode(batch: Batch) -> Encoded:
         places = list(zip(batch.partitions, batch.offsets, strict=True))
         if fails is not None and any(map(fails, places)):
             raise EncodingFailed("this event cannot be encoded")
+        last = [i for i, place in enumerate(places) if ends is not None and ends(place)]
         unsendable = tuple(i for i, place in enumerate(places) if big is not None and big(place))
         here = [(keep is None or keep(place)) for place in places]
         parts = [
@@ -300,6 +303,7 @@ def names(
             ends=list(accumulate(map(len, parts))),
             prefix_counts=None if keep is None else list(accumulate(map(int, here), initial=0)),
             unsendable=unsendable,
+            failure=next((Failure.at(batch, i, "bad") for i in last), None),
         )
 
     return WireFormat(("names", name), encode, framing)

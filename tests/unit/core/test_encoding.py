@@ -19,13 +19,14 @@ from kiwi_gw.model import (
     CloseReason,
     Encoded,
     EventTransform,
+    Framing,
     Interceptor,
     Record,
     Transformed,
     WireFormat,
 )
 from tests.effort import examples
-from tests.unit.core.fakes import Client, Place, World, fragment, names
+from tests.unit.core.fakes import JOINED, Client, Place, World, fragment, names
 
 
 def test_encoder_calls_are_events_times_wire_keys_while_everyone_keeps_up() -> None:
@@ -381,6 +382,54 @@ def test_interceptor_then_filter_then_size(
     if credit is None:
         assert sum(lag.dropped or 0 for lag in client.lags) == len([n for n in offered if n in big])
         assert subscription.state is SubscriptionState.LIVE
+
+
+@settings(deadline=None, max_examples=examples(200))
+@given(
+    batches=st.lists(st.integers(1, 5), min_size=1, max_size=5),
+    bad=st.integers(0, 12),
+    withheld=st.sets(st.integers(0, 11)),
+    filtered=st.none() | st.sets(st.integers(0, 11)),
+    credit=st.none() | st.integers(1, 12),
+    framing=st.sampled_from([None, JOINED]),
+)
+def test_an_event_that_ends_a_subscription_is_its_last(
+    batches: list[int],
+    bad: int,
+    withheld: set[int],
+    filtered: set[int] | None,
+    credit: int | None,
+    framing: Framing | None,
+) -> None:
+    world, client, behind, other = World(), Client(), Client(), Client()
+
+    def keeps(place: Place) -> bool:
+        return filtered is not None and place[1] in filtered
+
+    keep = None if filtered is None else keeps
+    form = names("bad", keep=keep, ends=lambda place: place[1] == bad, framing=framing)
+    interceptor = Interceptor(lambda r: None if r["offset"] in withheld else r, "k")
+    subscription = world.subscribe(client, form, interceptor=interceptor, credit=credit)
+    slow = world.subscribe(behind, form, interceptor=interceptor, credit=0)
+    world.subscribe(other)
+    for events in batches:
+        world.produce(events)
+    made = sum(batches)
+    comes = bad < made and bad not in withheld
+    offered = [n for n in range(bad if comes else made) if n not in withheld]
+    there = [n for n in offered if filtered is None or n in filtered]
+    assert client.places == [(0, n) for n in there[: made if credit is None else credit]]
+    assert other.places == world.made
+    if credit is None:
+        assert [(end.reason, end.message, end.dropped) for end in client.ends] == (
+            [(CloseReason.FAILED, f"bad: partition 0, offset {bad}", 0)] if comes else []
+        )
+        assert not comes or client.ends[0].positions == {"0": bad}
+        assert subscription.delivery.decode_errors == comes
+    assert not behind.ends, "it has not come to it yet"
+    slow.add_credit(made + 1)
+    assert behind.places == [(0, n) for n in there]
+    assert len(behind.ends) == comes
 
 
 # --- fragments that cannot be made --------------------------------------------------------------------

@@ -63,6 +63,20 @@ def test_a_limit_that_is_reached_in_history_ends_it_there() -> None:
     assert it.world.hub.replay.readers == []
 
 
+def test_an_event_that_ends_a_subscription_in_history_is_its_last() -> None:
+    it, client, other = Replayed(), Client(), Client()
+    subscription = it.subscribe(
+        client, form=names("bad", ends=lambda place: place == (1, 30)), start=StartAt.EARLIEST
+    )
+    it.subscribe(other, start=StartAt.EARLIEST)
+    it.read()
+    assert client.places == other.places[: other.places.index((1, 30))]
+    assert [(end.reason, end.dropped) for end in client.ends] == [(CloseReason.FAILED, 0)]
+    assert client.lags == []
+    assert subscription.delivery.decode_errors == 1
+    assert len(other.places) == 100
+
+
 def test_positions_that_are_reached_in_history_end_it_there() -> None:
     it, client = Replayed(), Client()
     it.subscribe(client, start=StartAt.EARLIEST, until={"0": 5, "1": 3})

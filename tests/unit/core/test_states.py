@@ -34,6 +34,7 @@ EXPECTED = {
     SubscriptionInput.ENDED: "             c c e w h . .",
     SubscriptionInput.REMOVED: "           c c e c c e .",
     SubscriptionInput.FAILED: "            c c c c c c .",
+    SubscriptionInput.EVENT_FAILED: "      . . c . c c .",
     SubscriptionInput.UNSUBSCRIBE: "       c c c c c c .",
     SubscriptionInput.LIMIT_REACHED: "     . c c c c c .",
     SubscriptionInput.UNTIL_REACHED: "     . c c c c c .",

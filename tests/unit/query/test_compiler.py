@@ -58,21 +58,21 @@ def test_three_valued_logic(one: bool | None, other: bool | None) -> None:
 def test_a_column_that_cannot_be_decoded_makes_its_event_bad() -> None:
     query = compile_query(Query(call(">", at("a"), 1)), ROOTS)
     assert query.roots == ("value",)
-    assert query.filter({"value": [{"a": 2}, UNDECODABLE, {"a": 3}]}, 3) == ([0, 2], 1)
+    assert query.filter({"value": [{"a": 2}, UNDECODABLE, {"a": 3}]}, 3) == ([0, 2], [1])
     select = compile_query(Query(select=(Column(("a",), at("a")),)), ROOTS)
-    assert select.filter({"value": [{"a": 2}, UNDECODABLE]}, 2) == ([0], 1)
+    assert select.filter({"value": [{"a": 2}, UNDECODABLE]}, 2) == ([0], [1])
 
 
 def test_without_a_filter_every_event_is_kept() -> None:
     query = compile_query(Query(), ROOTS)
     assert query.roots == ()
-    assert query.filter({}, 3) == ([0, 1, 2], 0)
+    assert query.filter({}, 3) == ([0, 1, 2], [])
 
 
 def test_one_event_that_cannot_be_evaluated_is_one_bad_event() -> None:
     where = call("=", call("repeat", at("s"), at("n")), "aa")
     values: list[object] = [{"s": "a", "n": 2}, {"s": "a", "n": 1_000_000_000}, {"s": "a", "n": 2}]
-    assert compile_query(Query(where), ROOTS).filter({"value": values}, 3) == ([0, 2], 1)
+    assert compile_query(Query(where), ROOTS).filter({"value": values}, 3) == ([0, 2], [1])
 
 
 def test_a_projection_nests_and_keeps_its_order() -> None:

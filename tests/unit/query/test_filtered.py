@@ -6,15 +6,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kiwi_gw.core.encoding import EncodingMemo, wire
 from kiwi_gw.core.window import MemoryBudget, WindowEntry
 from kiwi_gw.dialects.kiwi.results import kiwi_wire
-from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import Batch, Decode, EventSchema, Field, FieldEncoding, SourceInfo, WireFormat
+from kiwi_gw.model import Batch, Decode, EventSchema, Failure, Field, FieldEncoding, SourceInfo, WireFormat
 from kiwi_gw.query.compiler import compile_query
 from kiwi_gw.query.filtered import projected, query_transform
 from kiwi_gw.query.sql import ROOTS, read
@@ -131,8 +129,11 @@ def test_a_projection_that_cannot_be_made_is_bad() -> None:
     whole = encoded(form(where, select), batch([short, long, short]))
     assert whole.decode_errors == 1
     assert offsets(whole.buffer) == [0, 2]
-    with pytest.raises(EncodingFailed, match="partition 0, offset 1"):
-        encoded(form(where, select, replace(INFO, decode=Decode(close=True))), batch([short, long, short]))
+    closing = encoded(
+        form(where, select, replace(INFO, decode=Decode(close=True))), batch([short, long, short])
+    )
+    words = "the query cannot be evaluated for the event: partition 0, offset 1"
+    assert (closing.failure, closing.decode_errors) == (Failure(1, words), 0)
 
 
 def names(info: SourceInfo, variant: str = "") -> list[tuple[str, FieldEncoding]]:

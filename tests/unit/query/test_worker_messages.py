@@ -76,7 +76,7 @@ def test_a_schema_has_its_say_where_the_source_is_known() -> None:
     query, bytecode = decode_answer(answer(sql_question("value.b > 1", None)))
     with pytest.raises(QueryError, match="where: value has no 'b'"):
         compile_sql(query, "a INT", bytecode)
-    assert compile_sql(query, "b INT", bytecode).filter({"value": [{"b": 2}, {"b": 0}]}, 2) == ([0], 0)
+    assert compile_sql(query, "b INT", bytecode).filter({"value": [{"b": 2}, {"b": 0}]}, 2) == ([0], [])
 
 
 @pytest.mark.parametrize(

@@ -28,12 +28,12 @@ def kept(where: Node, values: list[Value], schema: str | None = None) -> list[in
     """The indexes of the values that the filter passes; none may be bad."""
     query = compile_query(Query(where), ROOTS, None if schema is None else Schema.parse(schema))
     found, bad = query.filter({"value": values}, len(values))
-    assert bad == 0
+    assert not bad
     return found
 
 
 def bad(where: Node, values: list[Value]) -> int:
-    return compile_query(Query(where), ROOTS).filter({"value": values}, len(values))[1]
+    return len(compile_query(Query(where), ROOTS).filter({"value": values}, len(values))[1])
 
 
 def result(node: Node, value: Value = None, schema: str | None = None) -> Value:

@@ -18,9 +18,9 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from kiwi_gw.dialects.encoder import MAX_EVENT_BYTES, UNENCODABLE
-from kiwi_gw.dialects.lenses.decoders import column_writer, json_text
+from kiwi_gw.dialects.lenses.decoders import UNDECODED, column_writer, json_text
 from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import Batch, Decode, Encoded, WireFormat
+from kiwi_gw.model import Batch, Decode, Encoded, Failure, WireFormat
 from kiwi_gw.query.decode import objects
 from kiwi_gw.query.filtered import PROJECTION
 
@@ -55,9 +55,8 @@ def _wire(table: str, decode: Decode, projects: bool, max_event_bytes: int) -> W
 
 class RecordEncoder:
     """Make the fragments of a batch. One record that cannot be decoded yields nothing and is `decode_errors`;
-    one that is too large yields nothing and is `unsendable`.
-
-    Raises EncodingFailed for a record that cannot be decoded, if the source says so.
+    one that is too large yields nothing and is `unsendable`. One that cannot be decoded is the failure, if
+    the source says so.
     """
 
     __slots__ = ("_close", "_max_event_bytes", "_projects", "_topic", "_write_key", "_write_value")
@@ -103,14 +102,15 @@ class RecordEncoder:
         ends, prefix_counts = array("Q"), array("Q", (0,))
         unsendable: list[int] = []
         decode_errors = 0
+        failure: Failure | None = None
         for index, row in enumerate(self._rows(batch)):
             try:
                 line = _encode(row) + b","
             except UNENCODABLE:
-                decode_errors += 1
-                if self._close:
-                    place = f"partition {batch.partitions[index]}, offset {batch.offsets[index]}"
-                    raise EncodingFailed(f"the record cannot be decoded: {place}") from None
+                if not self._close:
+                    decode_errors += 1
+                elif failure is None:
+                    failure = Failure.at(batch, index, UNDECODED)
             else:
                 if len(line) > self._max_event_bytes:
                     unsendable.append(index)
@@ -119,5 +119,10 @@ class RecordEncoder:
             ends.append(len(buffer))
             prefix_counts.append(prefix_counts[-1] + (ends[-1] > (ends[-2] if index else 0)))
         return Encoded(
-            bytes(buffer), ends, prefix_counts, unsendable=tuple(unsendable), decode_errors=decode_errors
+            bytes(buffer),
+            ends,
+            prefix_counts,
+            unsendable=tuple(unsendable),
+            decode_errors=decode_errors,
+            failure=failure,
         )

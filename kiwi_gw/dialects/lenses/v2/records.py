@@ -25,11 +25,11 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from kiwi_gw.dialects.encoder import UNENCODABLE, separators
+from kiwi_gw.dialects.lenses.decoders import UNDECODED
 from kiwi_gw.dialects.lenses.queries import Applied
 from kiwi_gw.dialects.lenses.v2.bad_frames import BadFrames
 from kiwi_gw.dialects.lenses.v2.timestamps import milliseconds, texts_of
-from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import Batch, Decode, Encoded, Steps, TimeSlice, WireFormat, at_once
+from kiwi_gw.model import Batch, Decode, Encoded, Failure, Steps, TimeSlice, WireFormat, at_once
 from kiwi_gw.query.avro import schema_id
 from kiwi_gw.query.decode import decoder
 from kiwi_gw.query.decoded_batch import DecodedBatch, decoded
@@ -112,9 +112,8 @@ def records_wire(form: RecordForm, projects: bool, applied: Applied, max_event_b
 
 
 class RecordFrames:
-    """Make the frames of a batch. A frame that is too large yields nothing and is `unsendable`.
-
-    Raises EncodingFailed for a record that cannot be decoded, if the source says so.
+    """Make the frames of a batch. A frame that is too large yields nothing and is `unsendable`. A record
+    that cannot be decoded is the failure, if the source says so.
     """
 
     __slots__ = ("_applied", "_bad", "_form", "_looked_at", "_max_event_bytes", "_projects", "_separators")
@@ -137,18 +136,15 @@ class RecordFrames:
         view = decoded(batch, self._applied.source.decode)
         kept: Sequence[int] = range(len(batch))
         columns = batch.columns
-        bad: dict[int, None] = {}
-        errors = 0
+        bad: set[int] = set()
+        failure: Failure | None = None
         if self._applied.transform is not None:
             assert self._applied.transform.steps is not None  # noqa: S101  it is a query's
             changed = yield from self._applied.transform.steps(batch, turn)
-            errors = changed.decode_errors
+            bad.update(changed.bad)
+            failure = changed.failure
             kept = kept if changed.kept is None else changed.kept
             columns = changed.columns
-            if errors:
-                bad = dict.fromkeys(self._undecodable(view))
-            if errors > len(bad):
-                yield from self._find_failed(view, kept, bad, errors, turn)
         if self._projects:
             keys: Iterable[object] = repeat(UNSET, len(kept))
             values: Iterable[object] = map(Raw, columns[PROJECTION])  # type: ignore[arg-type]
@@ -161,40 +157,13 @@ class RecordFrames:
         found = _Frames(len(batch), self._separators, self._max_event_bytes)
         unread = yield from found.add(self._rows(batch, kept, keys, values), kept, turn)
         if unread and self._applied.source.decode.close:
-            place = f"partition {batch.partitions[unread[0]]}, offset {batch.offsets[unread[0]]}"
-            raise EncodingFailed(f"the record cannot be decoded: {place}")
-        bad.update(dict.fromkeys(unread))
+            failure = Failure.earliest(failure, Failure.at(batch, unread[0], UNDECODED))
+        else:
+            bad.update(unread)
         yield from turn.pause()
         shown = yield from found.encoded(sorted(bad), self._bad_frames(batch), turn, show=self._form.bad)
         labels = {**shown.prefix_counts_by_label, BYTES: sizes, SCANNED: _numbers(len(batch))}
-        return replace(shown, prefix_counts_by_label=labels, decode_errors=errors + len(unread))
-
-    def _undecodable(self, view: DecodedBatch) -> Iterator[int]:
-        """Find the events that the query looks at and that cannot be decoded."""
-        for root in self._looked_at:
-            for index, value in enumerate(view.column(root)):
-                if value is UNDECODABLE:
-                    yield index
-
-    def _find_failed(
-        self, view: DecodedBatch, kept: Sequence[int], bad: dict[int, None], errors: int, turn: TimeSlice
-    ) -> Steps[None]:
-        """Add the events that can be decoded, but for which the query cannot be evaluated: it takes too long
-        for them, or makes too much of them. errors: how many there are in all."""
-        query, left = self._applied.query, set(kept)
-        assert query is not None  # noqa: S101  it has errors
-        columns = {root: view.column(root) for root in query.roots}
-        for index in range(len(view)):
-            if index in left or index in bad:
-                continue
-            one = {root: column[index : index + 1] for root, column in columns.items()}
-            passes, failed = query.filter(one, 1)
-            if failed or (self._projects and passes and not query.project(one, passes)[0]):
-                bad[index] = None
-            if len(bad) == errors:
-                return
-            if turn.over:
-                yield
+        return replace(shown, prefix_counts_by_label=labels, decode_errors=len(bad), failure=failure)
 
     def _part(
         self, view: DecodedBatch, root: str, kept: Sequence[int], turn: TimeSlice

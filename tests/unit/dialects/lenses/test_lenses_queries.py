@@ -15,8 +15,8 @@ from kiwi_gw.dialects.lenses import queries
 from kiwi_gw.dialects.lenses.queries import Applied, ReadStatement, checked, offloaded, parse
 from kiwi_gw.dialects.lenses.sql import Statement
 from kiwi_gw.dialects.lenses.v1.records import records_wire
-from kiwi_gw.errors import EncodingFailed, SubscribeRefused
-from kiwi_gw.model import Batch, Decode, SourceInfo, WireFormat
+from kiwi_gw.errors import SubscribeRefused
+from kiwi_gw.model import Batch, Decode, Encoded, SourceInfo, WireFormat
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.worker_messages import answer
 from kiwi_kafka.event_schema import FIELD_NAMES, event_schema
@@ -36,8 +36,8 @@ def wire(read: ReadStatement, info: SourceInfo = INFO) -> WireFormat:
     return read.wire(records, CompilingBudget(SessionLimits()))(info)
 
 
-def seen(sql: str, *values: bytes | None, info: SourceInfo = INFO) -> list[tuple[int, object]]:
-    """Return the offsets and values that are sent of these, whose keys are the number of each (4 bytes)."""
+def made_of(sql: str, *values: bytes | None, info: SourceInfo = INFO) -> Encoded:
+    """Return what is made of these values, whose keys are the number of each (4 bytes)."""
     size = len(values)
     columns: dict[str, Sequence[object]] = {
         "key": [number.to_bytes(4, "big") for number in range(size)],
@@ -46,7 +46,12 @@ def seen(sql: str, *values: bytes | None, info: SourceInfo = INFO) -> list[tuple
         "headers": [[("h", b"%d" % number)] for number in range(size)],
     }
     batch = Batch({0: 0}, [0] * size, range(size), columns, cost=1)
-    made = encoded(wire(parse(checked(sql)), info), batch)
+    return encoded(wire(parse(checked(sql)), info), batch)
+
+
+def seen(sql: str, *values: bytes | None, info: SourceInfo = INFO) -> list[tuple[int, object]]:
+    """Return the offsets and values that are sent of these, as above."""
+    made = made_of(sql, *values, info=info)
     found = json.loads(b"[" + made.buffer[:-1] + b"]")
     return [(record["offset"], record.get("value")) for record in found]
 
@@ -122,8 +127,10 @@ def test_avro_works_where_the_source_declares_it() -> None:
 def test_a_bad_record_ends_it_where_the_source_says_so() -> None:
     info = replace(INFO, decode=Decode(close=True))
     for sql in ("SELECT * FROM t WHERE _vtype='INT'", "SELECT * FROM t WHERE _vtype='INT' AND _value > 1"):
-        with pytest.raises(EncodingFailed, match="partition 0, offset 1"):
-            seen(sql, number(5, 4), b"xx", info=info)
+        made = made_of(sql, number(5, 4), b"xx", number(6, 4), b"yy", info=info)
+        assert made.failure is not None
+        assert (made.failure.index, made.decode_errors) == (1, 0)
+        assert made.failure.message.endswith("partition 0, offset 1")
 
 
 def test_a_schema_is_about_values_as_the_source_declares_them() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.dialects.zetta import ZettaDialect
-from kiwi_gw.model import CloseReason
+from kiwi_gw.model import CloseReason, Decode
 from tests.unit.dialects.zetta.bench import NOW, Sources
 
 ARMS = {"topic": "hub/arm/{key}/state"}
@@ -203,6 +207,24 @@ def test_an_event_that_is_no_json_is_counted_and_left_out() -> None:
     a, b = "hub/fake/a/events", "hub/fake/b/events"
     assert client.seen() == [(a, 1, 1), (a, 1, None), (a, 1, [2]), (b, 1, 1)]
     assert [client.open[handle].delivery.decode_errors for handle in client.open] == [2, 3]
+
+
+@pytest.mark.parametrize("query", ["", "?select * where data > 0"])
+def test_an_event_that_is_no_json_ends_it_where_the_source_says_so(query: str) -> None:
+    sources = Sources(a={}, b={})
+    hub = sources.hubs["a"]
+    hub.info = replace(hub.info, decode=Decode(close=True))
+    client = sources.client()
+    client.subscribe("hub/fake/a/events" + query)
+    client.seen()
+    (subscription,) = client.open.values()
+    sources.raw("a", [b"1", b"{", b"2", b"["])
+    event, (code, *_, message) = client.seen()
+    assert event[1:] == (1, 1)
+    assert (code, str(message).partition(": ")[2]) == (500, "partition 0, offset 1")
+    assert subscription.delivery.decode_errors == 1
+    sources.raw("a", [b"3"])
+    assert client.seen() == []
 
 
 def test_a_loss_is_told_with_its_count_at_most_once_a_second() -> None:

@@ -17,7 +17,6 @@ from kiwi_gw.core.encoding import wire as keyed
 from kiwi_gw.core.transforms import per_record
 from kiwi_gw.core.window import MemoryBudget, WindowEntry
 from kiwi_gw.dialects.lenses.v2.records import BAD, BYTES, RESULTS, SCANNED, RecordForm, id_of
-from kiwi_gw.errors import EncodingFailed
 from kiwi_gw.model import Decode, Encoded, EventTransform, Steps, TimeSlice
 from kiwi_gw.query.avro import RegisteredSchema
 from kiwi_gw.query.decoded_batch import DecodedBatch
@@ -288,11 +287,21 @@ def test_a_record_for_which_it_cannot_be_evaluated_is_bad(sql: str) -> None:
 
 def test_a_source_that_ends_with_what_it_cannot_decode() -> None:
     decode = Decode(close=True)
-    with pytest.raises(EncodingFailed, match="partition 0, offset 8"):
-        wire("SELECT * FROM t", decode).encode(batch([b"1", b"{"]))
-    with pytest.raises(EncodingFailed, match="partition 0, offset 8"):
-        wire("SELECT n FROM t", decode).encode(batch([b"1", b"{"]))
-    assert wire("SELECT _offset AS o FROM t", decode).encode(batch([b"{"])).decode_errors == 0
+    for sql, says in (
+        ("SELECT *", "the record cannot be decoded"),
+        ("SELECT n", "the query cannot be evaluated"),
+    ):
+        made = wire(f"{sql} FROM t", decode).encode(batch([b"1", b"{", b"3"]))
+        assert made.failure is not None
+        assert (made.failure.index, made.decode_errors) == (1, 0)
+        assert made.failure.message.startswith(says)
+        assert made.failure.message.endswith("partition 0, offset 8")
+        assert next(each and each["type"] for each in messages(made)) == "RECORD"
+    both = wire("SELECT * FROM t WHERE _key.a = 1 OR _offset > 0", decode)
+    made = both.encode(batch([b"1", b"{", b"3"], keys=[b"{}", b"{}", b"{"]))
+    assert made.failure is not None
+    assert made.failure.index == 1
+    assert wire("SELECT _offset AS o FROM t", decode).encode(batch([b"{"])).failure is None
 
 
 def test_the_ids_of_registered_schemas() -> None:
