@@ -31,6 +31,8 @@ from benchmarks.frames import CLOSE, PING, bounds
 from benchmarks.protocols import WORDS
 
 _LAG = b'{"type":"NOTICE","data":{"type":"LAG"'
+_LOST = b'{"type":"HEARTBEAT","lost":'
+"""What Lenses' v1 says of a loss."""
 _LOOK_BACK = 1024 * 1024
 """How far back the first event of a late reader is sought, from the end of the reference when it came."""
 
@@ -271,6 +273,10 @@ class Reader:
             self.control[_kind(payload)] += 1
             if payload.startswith(_LAG):
                 self._skip(json.loads(payload)["data"])
+            elif payload.startswith(_LOST):
+                said = json.loads(payload)
+                ranges = {str(each["partition"]): [each["first"], each["last"]] for each in said["lost"]}
+                self._skip({"dropped": said["dropped"], "ranges": ranges})
 
     def _skip(self, lag: dict[str, Any]) -> None:
         """Skip what a notice says was given up: it is no longer to come."""

@@ -13,7 +13,7 @@ from math import ceil
 from typing import Any, Final, Literal
 
 from benchmarks.errors import RunVoid
-from benchmarks.lab import RUN_SECONDS, Lab
+from benchmarks.lab import RUN_SECONDS, Lab, all_sent, finished
 from benchmarks.process import Worker, started
 from benchmarks.procfs import Meter
 from benchmarks.run import Run
@@ -24,9 +24,9 @@ from benchmarks.sizes import Sizes
 from benchmarks.statements import PASSING, passing, select
 from benchmarks.workers.child import now
 
-Kind = Literal["a scan", "eight scans", "a flood"]
+Kind = Literal["a scan", "eight scans", "a flood", "a fan-out"]
 
-_CLIENTS: Final[Mapping[Kind, int]] = {"a scan": 1, "eight scans": 8, "a flood": 1}
+_CLIENTS: Final[Mapping[Kind, int]] = {"a scan": 1, "eight scans": 8, "a flood": 1, "a fan-out": 100}
 _WARM: Final = 1.0
 """Seconds for which a lone publisher publishes before that counts."""
 
@@ -69,9 +69,9 @@ async def _run(lab: Lab, sizes: Sizes, large: str, what: Kind | float | None) ->
     a process that uses so much of a core."""
     lab.note.say(f"  beside {'nothing' if what is None else what}")
     async with (
-        lab.topics(replace(sizes, topics=3)) as (live, published, flooded),
-        lab.gateway(sizes, [live, published, flooded, large]) as server,
-        _beside(lab, sizes, server, large, flooded, what) as them,
+        lab.topics(replace(sizes, topics=3)) as (live, published, other),
+        lab.gateway(sizes, [live, published, other, large]) as server,
+        _beside(lab, sizes, server, large, other, what) as them,
     ):
         begun, meter = now(), Meter({"them": them, "broker": lab.broker_pid})
         one = await _subscribers(lab, sizes, server, live, what)
@@ -108,18 +108,21 @@ async def _publisher(lab: Lab, sizes: Sizes, server: Server, topic: str, what: K
 
 @asynccontextmanager
 async def _beside(
-    lab: Lab, sizes: Sizes, server: Server, large: str, flooded: str, what: Kind | float | None
+    lab: Lab, sizes: Sizes, server: Server, large: str, other: str, what: Kind | float | None
 ) -> AsyncIterator[list[int]]:
-    """Have that run while the block does. Yields its processes."""
+    """Have that run while the block does. Yields its processes. other: a topic of its own."""
     if what is None:
         yield []
     elif isinstance(what, float):
         async with _burning(lab, what) as pids:
             yield pids
+    elif what == "a fan-out":
+        async with _fanned_out(lab, sizes, server, other) as pids:
+            yield pids
     else:
         settings: dict[str, Any] = {"host": server.host, "port": server.port}
         if what == "a flood":
-            settings |= {"source": flooded, "size": 200, "keys": 100}
+            settings |= {"source": other, "size": 200, "keys": 100}
         else:
             count = sum(1 for _ in passing(PASSING, sizes.records, sizes.partitions))
             sql = select(large, PASSING)
@@ -133,6 +136,28 @@ async def _beside(
         lab.note.line({"system": "gateway", "those": what, **said})
         if said["faults"]:
             raise RunVoid(f"{what}: {'; '.join(said['faults'])}")
+
+
+@asynccontextmanager
+async def _fanned_out(lab: Lab, sizes: Sizes, server: Server, topic: str) -> AsyncIterator[list[int]]:
+    """Have as many clients of Lenses' v1 read another topic, filled at the same rate. Raises RunVoid if they
+    had all of it before the block was over, or had something else."""
+    theirs = replace(
+        sizes, protocol="lenses", subscribers=_CLIENTS["a fan-out"], delays=0, seconds=2 * sizes.seconds + 10
+    )
+    async with lab.load(theirs, server, [topic]) as load, lab.producer(theirs, [topic]) as producer:
+        await producer.tell()
+        await all_sent(producer)
+        await load.hear("warm", RUN_SECONDS)
+        await producer.tell()
+        await producer.hear_any(START_SECONDS)
+        yield [load.pid, producer.pid]
+        over = now()
+        done = await finished(load)
+        result = await load.hear("result", RUN_SECONDS)
+    lab.note.line({"system": "gateway", "those": "a fan-out", "longer": round(done["done"] - over, 1)})
+    if result["faults"] or done["done"] < over:
+        raise RunVoid(f"a fan-out: {'; '.join(result['faults']) or 'it was over too early'}")
 
 
 @asynccontextmanager
@@ -171,7 +196,8 @@ SCENARIOS = (
         name="beside",
         says="500 records/s to 100 subscribers, then a lone publisher, beside clients of Lenses that ask for "
         "all they can get: statements of SQL v2 that go through a topic again and again, PUBLISHes without a "
-        "pause; the control uses as much of the cores and does not come to the gateway",
+        "pause; and beside 100 clients of v1 that read another topic at the same rate. The control uses as "
+        "much of the cores and does not come to the gateway",
         measure=beside,
         sizes=Sizes(
             rate=500,
@@ -188,6 +214,7 @@ SCENARIOS = (
             *_goals("a scan"),
             *_goals("eight scans"),
             *_goals("a flood"),
+            *_goals("a fan-out"),
         ),
         small={"subscribers": 4, "delays": 4, "rate": 200, "seconds": 1.0, "records": 2_000, "warm": 100},
         repeat=3,

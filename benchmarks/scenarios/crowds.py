@@ -4,6 +4,7 @@ do not read."""
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import trio
 
@@ -108,8 +109,26 @@ async def stalled(lab: Lab, sizes: Sizes) -> Figures:
     }
 
 
+_DROPS = {"overflow": "drop_oldest"}
 _WINDOW = {"events": 65_536, "bytes": 64 * _MIB, "memory_bytes": 512 * _MIB}
 """As by default, whatever the sizes of the run."""
+
+_STALLED = (
+    Goal("memory beyond the window", "MiB", at_most=64.0),
+    Goal("kernel, each, both ends", "KiB", at_most=200.0),
+    Goal("disconnected", at_most=0),
+    Goal("given up, each"),
+    Goal("memory after they have read", "MiB"),
+    Goal("until all have read", "s"),
+    Goal("server cpu per delivery", "us"),
+)
+_FEW_STALLED: Any = {
+    "stalled": 10,
+    "rate": 5_000,
+    "seconds": 2.0,
+    "warm": 1_000,
+    "settings": {"window": _WINDOW | {"events": 2_000}},
+}
 
 SCENARIOS = (
     Scenario(
@@ -147,25 +166,30 @@ SCENARIOS = (
             rate=2_000,
             seconds=60.0,
             warm=70_000,
-            subscribe={"overflow": "drop_oldest"},
+            subscribe=_DROPS,
             settings={"window": _WINDOW},
         ),
-        goals=(
-            Goal("memory beyond the window", "MiB", at_most=64.0),
-            Goal("kernel, each, both ends", "KiB", at_most=200.0),
-            Goal("disconnected", at_most=0),
-            Goal("given up, each"),
-            Goal("memory after they have read", "MiB"),
-            Goal("until all have read", "s"),
-            Goal("server cpu per delivery", "us"),
+        goals=_STALLED,
+        small=_FEW_STALLED,
+        repeat=1,
+    ),
+    Scenario(
+        name="stalled-lenses",
+        says="the same with 1,000 clients of Lenses' v1, who may each own the rest of one KAFKAMSG",
+        measure=stalled,
+        sizes=Sizes(
+            subscribers=1,
+            stalled=1_000,
+            rate=2_000,
+            seconds=60.0,
+            warm=70_000,
+            protocol="lenses",
+            source={"subscriber": _DROPS},
+            settings={"window": _WINDOW, "lenses": {"enabled": True}},
         ),
-        small={
-            "stalled": 10,
-            "rate": 5_000,
-            "seconds": 2.0,
-            "warm": 1_000,
-            "settings": {"window": _WINDOW | {"events": 2_000}},
-        },
+        goals=_STALLED,
+        small=_FEW_STALLED
+        | {"settings": {"window": _FEW_STALLED["settings"]["window"], "lenses": {"enabled": True}}},
         repeat=1,
     ),
 )
