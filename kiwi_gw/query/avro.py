@@ -20,6 +20,13 @@ HEAD_BYTES: Final = 5
 _DEEPEST: Final = 100
 """Levels that the compiled reader is trusted with. It takes about 1.8 kB of the stack for each."""
 
+MOST_PARTS: Final = 100_000
+"""Numbers, lengths and texts that a datum may have: it is read in one go. What is sent of so many is about a
+megabyte of JSON."""
+
+_WRAPPER: Final = "kiwi_gw_datum"
+"""The name of the record around a schema. It has no namespace, and gives none to what is in it."""
+
 _DAMAGED: Final = (
     ValueError,  # and text that is no UTF-8
     EOFError,
@@ -82,19 +89,23 @@ def _reader(
 ) -> Callable[[bytes], Value]:
     import fastavro
 
-    parsed, named = parse(schema, references)
+    parsed, named = parse(schema, references, in_record=True)
     try:
         if guarded:
-            check_bounds(parsed, named)
+            check_bounds(parsed["fields"][0]["type"], named)
         deep = _depth(parsed, named, {}) > _DEEPEST
     except RecursionError:
         raise ValueError("this is no Avro schema that can be used: it is nested too deeply") from None
     read_datum = _reader_in_python() if deep else fastavro.schemaless_reader
+    has_bytes = any(map(_names_bytes, (schema, *references)))
 
     def read(value: bytes) -> Value:
-        source = io.BytesIO(value)
+        source = io.BytesIO(value) if len(value) <= MOST_PARTS else _CountingBytes(value)
         try:
-            found = _text(read_datum(source, parsed, None))
+            record: Any = read_datum(source, parsed, None)
+            found = record["value"]
+            if has_bytes:
+                found = _text(found)
         except _DAMAGED:
             return UNDECODABLE
         return found if source.tell() == len(value) else UNDECODABLE
@@ -102,16 +113,43 @@ def _reader(
     return read
 
 
-def parse(schema: str, references: Sequence[str] = ()) -> tuple[Any, dict[str, Any]]:
+def _names_bytes(schema: str) -> bool:
+    """Return whether values of a schema may hold bytes, which JSON has not. (Or a field is called so.)"""
+    as_usual = msgspec.json.encode(msgspec.json.decode(schema))  # without escapes
+    return b'"bytes"' in as_usual or b'"fixed"' in as_usual
+
+
+class _CountingBytes(io.BytesIO):
+    """Count what is read of a large datum. Raises ValueError where it is too much. The bytes of a number are
+    read one by one, and all but the last have the highest bit."""
+
+    _left = MOST_PARTS
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        found = super().read(size)
+        if size != 1 or found < b"\x80":
+            self._left -= 1
+            if self._left < 0:
+                raise ValueError("the datum has too many parts")
+        return found
+
+
+def parse(
+    schema: str, references: Sequence[str] = (), *, in_record: bool = False
+) -> tuple[Any, dict[str, Any]]:
     """Read the JSON text of a schema, without logical types. Returns it, and all named types by their full
-    names. Raises as `RegisteredSchema`."""
+    names. in_record: as the field `value` of a record, which has the same bytes: only with a record fastavro
+    keeps the types of other schemas. Raises as `RegisteredSchema`."""
     import fastavro
 
     named: dict[str, Any] = {}
     try:
         for text in references:
             fastavro.parse_schema(_plain(msgspec.json.decode(text)), named)
-        return fastavro.parse_schema(_plain(msgspec.json.decode(schema)), named), named
+        plain = _plain(msgspec.json.decode(schema))
+        if in_record:
+            plain = {"type": "record", "name": _WRAPPER, "fields": [{"name": "value", "type": plain}]}
+        return fastavro.parse_schema(plain, named), named
     except (
         fastavro.schema.SchemaParseException,
         fastavro.schema.UnknownType,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -13,7 +14,7 @@ import fastavro
 import pytest
 
 from kiwi_gw.model import SCHEMA_COLUMNS, Batch, Decode, batch_pieces
-from kiwi_gw.query.avro import RegisteredSchema, schema_id
+from kiwi_gw.query.avro import MOST_PARTS, RegisteredSchema, schema_id
 from kiwi_gw.query.decode import decode_mistake, decoded_column
 from kiwi_gw.query.decoded_batch import DecodedBatch
 from kiwi_gw.query.values import UNDECODABLE
@@ -93,6 +94,19 @@ def test_a_batch_is_read_in_pieces_and_turns_as_a_whole() -> None:
     assert [row for piece in pieces for row in DecodedBatch(piece, ANY).column("value")] == whole
 
 
+def test_a_topic_of_several_types_has_a_union_of_their_names() -> None:
+    one = {"type": "record", "name": "x.One", "fields": [{"name": "i", "type": "int"}]}
+    two = {"type": "record", "name": "Two", "fields": [{"name": "s", "type": "string"}]}
+    union = registered(3, ["x.One", "Two", "null"], one, two)
+    assert union.read(head(3) + b"\x00\x06") == {"i": 3}
+    assert union.read(head(3) + b"\x02\x02a") == {"s": "a"}
+    assert union.read(head(3) + b"\x04") is None
+    assert registered(3, "Two", one, two).read(head(3) + b"\x02a") == {"s": "a"}
+    assert registered(3, {"type": "map", "values": "x.One"}, one).read(head(3) + b"\x02\x02a\x06\0") == {
+        "a": {"i": 3}
+    }
+
+
 def test_types_of_other_schemas() -> None:
     inner = {"type": "record", "name": "x.Inner", "fields": [{"name": "i", "type": "int"}]}
     middle = {"type": "record", "name": "x.Middle", "fields": [{"name": "in", "type": "x.Inner"}]}
@@ -164,6 +178,49 @@ def test_a_schema_that_holds_itself_is_read_however_deep_its_values_are() -> Non
         "fields": [{"name": "in", "type": {"type": "array", "items": inner}}],
     }
     assert registered(1, outer).read(head(1) + b"\2\2" * 500_000) is UNDECODABLE
+
+
+@pytest.mark.parametrize(
+    ("items", "value", "fits"),
+    [
+        ("boolean", True, MOST_PARTS - 2),
+        ("long", 1_795_250_845_120, MOST_PARTS - 2),
+        ("string", "twelve chars", MOST_PARTS // 2 - 1),
+        (
+            {"type": "record", "name": "r", "fields": [{"name": "b", "type": "boolean"}]},
+            {"b": True},
+            MOST_PARTS - 2,
+        ),
+    ],
+    ids=["boolean", "long", "string", "record"],
+)
+def test_a_datum_of_very_many_parts_is_bad(items: Any, value: Any, fits: int) -> None:
+    # Beside the items, an array has its length and its end.
+    schema = {"type": "array", "items": items}
+    one = registered(1, schema)
+    for count, read in (fits, [value] * fits), (fits + 1, UNDECODABLE):
+        began = time.thread_time()
+        # A large one is counted; a byte more makes any of these large, and is none of the datum.
+        found = one.read(head(1) + datum(schema, [value] * count) + b"\0" * (items == "boolean"))
+        assert time.thread_time() - began < 1.0, "ten times as much as it takes"
+        assert found == (UNDECODABLE if items == "boolean" else read)
+
+
+@pytest.mark.parametrize(
+    "kind", ['"bytes"', r'"\u0062ytes"', '{"type": "f\\u0069xed", "name": "f", "size": 2}']
+)
+def test_bytes_are_text_however_the_schema_is_written(kind: str) -> None:
+    text = '{"type": "array", "items": {"type": "map", "values": ["null", KIND]}}'.replace("KIND", kind)
+    value = datum(json.loads(text), [{"a": b"\xff\0", "b": None}])
+    assert RegisteredSchema(1, text).read(head(1) + value) == [{"a": "/wA=", "b": None}]
+    named = RegisteredSchema(
+        1,
+        '{"type": "array", "items": "x.m"}',
+        ['{"type": "record", "name": "x.m", "fields": [{"name": "b", "type": KIND}]}'.replace("KIND", kind)],
+    )
+    assert named.read(head(1) + b"\x02" + (b"\x04" if "ytes" in kind else b"") + b"\xff\0\0") == [
+        {"b": "/wA="}
+    ]
 
 
 def test_what_a_configuration_may_have_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
