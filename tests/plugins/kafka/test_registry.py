@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from kiwi_gw.api import Backoff, RegisteredSchema
+from kiwi_gw.api import SCHEMA_COLUMNS, Backoff, Batch, Decode, Positions, RegisteredSchema
+from kiwi_gw.query.avro import schema_head
 from kiwi_kafka.registry.client import RegistryClient
 from kiwi_kafka.registry.documents import NoSchema, RegistryUnavailable
 from kiwi_kafka.registry.refusal_budget import MOST, MOST_WHEN_LATE, RefusalBudget
@@ -25,6 +26,7 @@ from kiwi_kafka.registry.schema_cache import (
     SchemaCache,
 )
 from kiwi_kafka.registry.schema_registry import AWAY, SchemaRegistry
+from kiwi_kafka.registry.source_schemas import SourceSchemas
 from kiwi_kafka.settings import RegistrySettings
 from tests.plugins.kafka.registry_server import V1, RegistryServer, registry_server
 
@@ -293,6 +295,48 @@ async def test_made_up_ids_hold_up_a_batch_for_four_seconds_at_most(
         assert await asking.find(7, *made_up) == [7]
         assert trio.current_time() - began <= most
     assert len(client.asked) <= MOST + 8 * 5 + 10 * trio.current_time()
+
+
+async def test_an_unknown_id_is_asked_for_again_ten_seconds_later(autojump_clock: MockClock) -> None:
+    client = Scripted()
+    asking = Asking(SchemaRegistry(client))
+    asked = []
+    for _ in range(23):
+        assert await asking.find(1) == []
+        asked.append(len(client.asked))
+        await trio.sleep(1)
+    assert asked == [1] * 10 + [2] * 10 + [3] * 3
+
+
+class Reads:
+    """History of two batches, whose records name the schemas 1 and 2."""
+
+    def __init__(self) -> None:
+        self._left = [1, 2]
+
+    async def read(self, until: Positions) -> Batch:
+        number = self._left.pop(0)
+        return Batch({0: number}, [0], [number], {"value": [schema_head(number) + b"\2"]}, cost=1)
+
+
+async def test_history_that_is_given_up_while_it_waits_goes_on_with_the_same_batch(
+    autojump_clock: MockClock,
+) -> None:
+    client = Scripted(known=frozenset({1, 2}))
+    client.failing = 5
+    said: list[tuple[object, str]] = []
+    schemas = SourceSchemas(
+        SchemaRegistry(client), Decode(value="avro", registry=True), lambda *it: said.append(it)
+    )
+    reader = schemas.added_by(Reads())
+    with trio.move_on_after(0.2) as scope:
+        await reader.read({0: 10})
+    assert scope.cancelled_caught
+    assert said == [(reader, AWAY), (reader, "")], "who waits no longer is not told about it for ever"
+    batches = [await reader.read({0: 10}) for _ in range(2)]
+    assert [list(batch.offsets) for batch in batches] == [[1], [2]]
+    found = [schema for batch in batches for schema in batch.columns[SCHEMA_COLUMNS["value"]]]
+    assert [schema.id for schema in found if isinstance(schema, RegisteredSchema)] == [1, 2]
 
 
 async def test_ids_that_the_registry_knows_are_all_asked_for(autojump_clock: MockClock) -> None:
