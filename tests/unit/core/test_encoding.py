@@ -19,6 +19,7 @@ from kiwi_gw.model import (
     CloseReason,
     Encoded,
     EventTransform,
+    Failure,
     Framing,
     Interceptor,
     Record,
@@ -290,27 +291,43 @@ def test_what_only_leaves_events_out_is_picked_once_there_are_many() -> None:
     st.lists(st.sets(st.integers(0, 11)), min_size=5, max_size=5),
     st.none() | st.sets(st.integers(0, 11)),
     st.sets(st.integers(0, 11), max_size=1),
+    st.none() | st.lists(st.none() | st.integers(0, 11), min_size=3, max_size=3),
 )
 def test_whatever_links_leave_out_each_gets_its_own(
-    all_without: set[int], without: list[set[int]], filtered: set[int] | None, big: set[int]
+    all_without: set[int],
+    without: list[set[int]],
+    filtered: set[int] | None,
+    big: set[int],
+    last: list[int | None] | None,
 ) -> None:
+    # last: what the first link, the second one, and the format cannot do.
+    for_all, for_some, for_format = last or [None] * 3
     world, clients = World(), [Client() for _ in without]
 
     def keeps(place: Place) -> bool:
         return filtered is not None and place[1] in filtered
 
-    def leave_out(offsets: set[int]) -> EventTransform:
+    def leave_out(offsets: set[int], fails: int | None) -> EventTransform:
         def apply(batch: Batch) -> Transformed:
-            return Transformed([index for index, offset in enumerate(batch.offsets) if offset not in offsets])
+            there = list(batch.offsets)
+            failure = Failure.at(batch, there.index(fails), "link") if fails in there else None
+            return Transformed([index for index, n in enumerate(there) if n not in offsets], failure=failure)
 
         return EventTransform(apply, tuple(sorted(offsets)))
 
-    form = names(keep=None if filtered is None else keeps, big=lambda place: place[1] in big)
+    keep = None if filtered is None else keeps
+    form = names(keep=keep, big=lambda place: place[1] in big, ends=lambda place: place[1] == for_format)
     for client, own in zip(clients, without, strict=True):
-        world.subscribe(client, form, before=[leave_out(all_without), leave_out(own)])
+        before = [leave_out(all_without, for_all), leave_out(own, for_some)]
+        world.subscribe(client, form, before=before)
     world.produce(12)
     for client, own in zip(clients, without, strict=True):
         offered = [n for n in range(12) if n not in all_without | own]
+        failed = [12 if for_all is None else for_all]
+        failed += [for_some] if for_some is not None and for_some not in all_without else []
+        failed += [for_format] if for_format in offered else []
+        offered = [n for n in offered if n < min(failed)]
+        assert [end.positions for end in client.ends] == [{"0": min(failed)}] * (min(failed) < 12)
         expected = [n for n in offered if n not in big and (filtered is None or n in filtered)]
         assert client.places == [(0, n) for n in expected]
         assert sum(lag.dropped or 0 for lag in client.lags) == len([n for n in offered if n in big])

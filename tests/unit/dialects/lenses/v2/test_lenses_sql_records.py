@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -297,10 +297,14 @@ def test_a_source_that_ends_with_what_it_cannot_decode() -> None:
         assert made.failure.message.startswith(says)
         assert made.failure.message.endswith("partition 0, offset 8")
         assert next(each and each["type"] for each in messages(made)) == "RECORD"
-    both = wire("SELECT * FROM t WHERE _key.a = 1 OR _offset > 0", decode)
-    made = both.encode(batch([b"1", b"{", b"3"], keys=[b"{}", b"{}", b"{"]))
-    assert made.failure is not None
-    assert made.failure.index == 1
+    both = wire("SELECT * FROM t WHERE _key.a = 1 OR _offset > 0", replace(decode, key="json"))
+    for values, keys in (
+        ([b"1", b"{", b"3"], [b"{}", b"{}", b"{"]),
+        ([b"1", b"2", b"{"], [b"{}", b"{", b"{}"]),
+    ):
+        made = both.encode(batch(values, keys=keys))
+        assert made.failure is not None
+        assert made.failure.index == 1
     assert wire("SELECT _offset AS o FROM t", decode).encode(batch([b"{"])).failure is None
 
 
