@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,16 +11,18 @@ import pytest
 from kiwi_gw.core.notices import Unanswered
 from kiwi_gw.dialect_api.limits import SessionLimits
 from kiwi_gw.dialects.compiling import BUSY, CompilingBudget
-from kiwi_gw.dialects.lenses import queries
+from kiwi_gw.dialects.lenses import any_queries, queries
 from kiwi_gw.dialects.lenses.queries import Applied, ReadStatement, checked, offloaded, parse
 from kiwi_gw.dialects.lenses.sql import Statement
 from kiwi_gw.dialects.lenses.v1.records import records_wire
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import Batch, Decode, Encoded, SourceInfo, WireFormat
 from kiwi_gw.query.errors import QueryError
-from kiwi_gw.query.worker_messages import answer
+from kiwi_gw.query.worker_messages import answer, is_small
 from kiwi_kafka.event_schema import FIELD_NAMES, event_schema
 from tests.encoding import encoded
+from tests.fuzz.targets import forget
+from tests.processor import least
 
 INFO = SourceInfo("s", "kafka", event_schema(FIELD_NAMES))
 AVRO = '{"type":"record","name":"r","fields":[{"name":"n","type":"int"}]}'
@@ -210,3 +212,66 @@ def test_equal_statements_share_the_bytes_of_what_they_make() -> None:
     assert other.transform is not None
     assert (one.key, one.transform.key) == (other.key, other.transform.key)
     assert queries.parse(checked("SELECT * FROM t")).key == ""
+
+
+DEAREST = ("-a{}>1", "a{}=1", "trim(_key)={}", "_key||{}=_key", "_value.a{}=1")
+"""What takes longest to read and compile, for its length."""
+
+
+def read_here(text: str) -> None:
+    """Do what the loop does of a small statement: read and compile it, and put it before a source."""
+    wire(parse(checked(text)))
+
+
+def read_any_here(text: str) -> None:
+    any_queries.parse_any(any_queries.checked_any(text))
+
+
+@pytest.mark.cost
+@pytest.mark.parametrize("term", DEAREST)
+@pytest.mark.parametrize(
+    ("read", "head", "joint"),
+    [
+        (read_here, "SELECT * FROM t WHERE ", " OR "),
+        (read_here, "SELECT * FROM t WHERE ", " AND "),
+        (read_any_here, "SELECT count(*) FROM t WHERE ", " OR "),
+        (read_any_here, "SELECT count(*) AS c FROM t GROUP BY ", ", "),
+        (read_any_here, "SELECT a FROM t ORDER BY ", ", "),
+    ],
+)
+def test_what_the_loop_reads_itself_takes_it_less_than_5_ms(
+    read: Callable[[str], None], head: str, joint: str, term: str
+) -> None:
+    def written(terms: int) -> str:
+        return head + joint.join(term.format(n) for n in range(terms))
+
+    text = written(next(n for n in range(1, 80) if not is_small(written(n + 1))))
+
+    def work() -> None:
+        forget()
+        read(text)
+
+    assert least(work, 0.005) < 0.005
+
+
+LARGE = {
+    "many terms": " OR ".join(f"a{n} = {n}" for n in range(70)),
+    "deep": f"{'NOT ' * 20}({'(' * 20}a{')' * 20})" + " AND b = 1" * 40,
+    "a list": f"a IN ({', '.join(map(str, range(250)))}) OR TRUE",
+    "long texts": f"a IN ({', '.join(repr(f'{n:02}' * 30) for n in range(60))})",
+    "patterns": " OR ".join(f"a LIKE '%x{n}%y%'" for n in range(30)),
+}
+
+
+@pytest.mark.cost
+@pytest.mark.parametrize("condition", LARGE.values(), ids=LARGE)
+def test_of_what_another_process_has_read_the_loop_has_less_than_5_ms_to_do(condition: str) -> None:
+    text = checked(f"SELECT * FROM t WHERE {condition}")  # noqa: S608
+    assert not text.is_small
+    found = answer(text.question)
+
+    def take() -> None:
+        forget()
+        wire(offloaded(text, found))
+
+    assert least(take, 0.005) < 0.005

@@ -145,12 +145,19 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_deep_or_huge_sql_is_refused_soon(text: str) -> None:
+def test_deep_or_huge_sql_is_refused(text: str) -> None:
+    with pytest.raises(QueryError):
+        read_and_compile_any(text)
+
+
+@pytest.mark.cost
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_deep_or_huge_sql_is_refused_within_5_ms(text: str) -> None:
     def refused() -> None:
         with pytest.raises(QueryError):
             read_and_compile_any(text)
 
-    assert least(refused, 0.02) < 0.02  # 5 ms are promised: coverage, which is watched here, takes more
+    assert least(refused, 0.005) < 0.005
 
 
 def test_what_was_refused_is_refused_again_and_not_by_v1() -> None:

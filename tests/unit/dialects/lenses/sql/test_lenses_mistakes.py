@@ -95,9 +95,16 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_deep_or_huge_sql_is_refused_soon(text: str) -> None:
+def test_deep_or_huge_sql_is_refused(text: str) -> None:
+    with pytest.raises(QueryError):
+        read(text)
+
+
+@pytest.mark.cost
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_deep_or_huge_sql_is_refused_within_5_ms(text: str) -> None:
     def refused() -> None:
         with pytest.raises(QueryError):
             read(text)
 
-    assert least(refused, 0.02) < 0.02  # 5 ms are promised: coverage, which is watched here, takes more
+    assert least(refused, 0.005) < 0.005
