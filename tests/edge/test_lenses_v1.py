@@ -15,7 +15,7 @@ from argon2.low_level import Type, hash_secret
 from kiwi_gw.api import CommitRefused, RefusalCode
 from kiwi_gw.testing import GatewayUnderTest, ScriptedSources, open_gateway
 from kiwi_gw.testing.scripted import _Writable
-from tests.edge.wire import TEXT, Client, Over, connect, frame, upgrade
+from tests.edge.wire import BINARY, TEXT, Client, Over, connect, frame, upgrade
 
 BIG = 1_800_000_000_000_000_001
 
@@ -317,6 +317,23 @@ async def request(
         while more := await stream.receive_some(4096):
             rest += more
         return status, answered, rest
+
+
+@pytest.mark.parametrize(
+    ("opcode", "size", "expected"),
+    [(TEXT, 1_048_576, "INVALIDREQUEST"), (TEXT, 1_048_577, 1009), (BINARY, 100, 1003)],
+)
+async def test_a_message_of_1_mib_passes_and_one_more_byte_or_a_binary_one_ends_it(
+    opcode: int, size: int, expected: object
+) -> None:
+    request = json.dumps({"type": "PUBLISH", "correlationId": 1, "content": ""}).encode()
+    async with running() as (gateway, _), page(gateway, token="a-token-of-a-machine") as it:
+        await it.client.send(frame(opcode, request.ljust(size)))
+        if isinstance(expected, int):
+            assert (await it.client.over()).code == expected
+            return
+        assert (await it.hear())["type"] == expected
+        assert await it.answer("SUBSCRIBE", 2, {"sqls": ["SELECT * FROM orders"]}) == ("SUCCESS", "orders")
 
 
 @pytest.mark.parametrize("client_id", ["", "x" * 256, "a/b"])
