@@ -302,3 +302,56 @@ async def test_every_success_is_in_the_topic_when_the_broker_is_killed_under_a_p
     unwritten = {n for n, heard in said.items() if heard["content"].startswith("not written")}
     assert not unwritten & set(values)
     assert written[: total // 6] == list(range(total // 6)), "until it was killed"
+
+
+@pytest.mark.parametrize("how", ["killed", pytest.param("frozen", marks=pytest.mark.extended)])
+async def test_while_kafka_is_away_every_request_is_answered_in_time_and_once(
+    how: str, own_broker: Broker, new_topic: Callable[[], str], tmp_path: Path
+) -> None:
+    """Before the gateway has noticed, and when it has; and the connection goes on when it is back."""
+    topics = Topics(own_broker.bootstrap)
+    known, other = await topics.create(new_topic(), 1), await topics.create(new_topic(), 1)
+    await topics.produce(known, [Record(b"0")])  # for COMMIT
+    settings = config(own_broker, known)
+    settings["sources"].append({"type": "kafka", "topic": other})
+    wanted: list[tuple[str, object]] = [
+        ("PUBLISH", {"topic": known, "value": "1"}),
+        ("COMMIT", {"commits": [{"topic": known, "partition": 0, "offset": 0}]}),
+        ("SUBSCRIBE", select(other)),
+        ("SUBSCRIBE", select(known, "WHERE _meta.offset >= 0")),
+    ]
+    everything, nothing = ["SUCCESS"] * len(wanted), ["ERROR"] * len(wanted)
+    answered: list[int] = []
+    async with (
+        gateway(tmp_path, settings, expected_errors={"kafka broker away"}) as running,
+        in_python(running.address, "me") as page,
+    ):
+
+        async def ask_all() -> list[str]:
+            """Ask for everything at once. What was answered, in the order of what is wanted."""
+            first, starved, began = len(answered), running.starved_seconds(), trio.current_time()
+            for number, each in enumerate(wanted, first):
+                await page.send(request(each[0], number, each[1], "a-token-of-a-machine"))
+            found = {}
+            while len(answered) < first + len(wanted):
+                if (heard := await page.hear())["type"] != "KAFKAMSG":
+                    took = trio.current_time() - began
+                    assert took - (running.starved_seconds() - starved) < 4.5, heard
+                    answered.append(heard["correlationId"])
+                    found[heard["correlationId"]] = heard["type"]
+            return [kind for _, kind in sorted(found.items())]
+
+        assert await ask_all() == everything
+        await own_broker.kill() if how == "killed" else own_broker.freeze()
+        assert await ask_all() == nothing
+        assert await ask_all() == nothing
+        await own_broker.start() if how == "killed" else own_broker.thaw()
+        with trio.fail_after(60):
+            while await ask_all() != everything:
+                pass
+        await page.send(request("PUBLISH", len(answered), {"topic": known, "value": "last"}))
+        values: list[object] = []
+        while "last" not in values:
+            heard = await page.hear()
+            values += [each["value"] for each in heard["content"] if heard["type"] == "KAFKAMSG"]
+    assert sorted(answered) == list(range(len(answered))), "each once"

@@ -48,17 +48,13 @@ from kiwi_gw.dialects.lenses.settings import LensesSettings
 from kiwi_gw.dialects.lenses.tables import Tables
 from kiwi_gw.dialects.lenses.v1 import messages, replies, requests
 from kiwi_gw.dialects.lenses.v1.subscribing import Reading, StatementReader, Unreadable
-from kiwi_gw.dialects.lenses.v1.topics import ANSWER_SECONDS, Topics
+from kiwi_gw.dialects.lenses.v1.topics import GIVE_UP_SECONDS, Topics
 from kiwi_gw.dialects.lenses.v1.writing import CommitPart, Publishing, Unwritable, Writing, group_of
 from kiwi_gw.model import Identity, Password, Refusal, Token, Unpublished
 
 RATE_LIMITED: Final = "rate_limited"
 TOO_MANY: Final = "too many requests in too short a time"
 LOG_IN_FIRST: Final = "log in first: LOGIN, or a token in authToken"
-
-_CHECK_SECONDS: Final = 4.25
-"""Who a client is, is found out within this time, or the request is refused: it is answered within
-`ANSWER_SECONDS`."""
 
 _REQUEST_CHARACTERS: Final = 1_024
 """So much of a request is looked through in the time of one."""
@@ -73,9 +69,10 @@ class _Login:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Asked:
-    """A request whose token is being checked."""
+    """A request whose token is being checked. until: when it is given up."""
 
     request: messages.Request
+    until: float
 
 
 class LensesV1Session:
@@ -149,8 +146,8 @@ class LensesV1Session:
                 return self._statement_read(notice)
             case CallDone(_Login(number), result):
                 return self._logged_in(number, result)
-            case CallDone(_Asked(request), result):
-                return self._token_checked(request, result)
+            case CallDone(_Asked() as asked, result):
+                return self._token_checked(asked, result)
             case TimerFired():
                 return self._timer_fired()
             case Produced(Publishing() as asked):
@@ -175,12 +172,13 @@ class LensesV1Session:
             if isinstance(content, messages.Login):
                 self._unanswered += 1
                 asked = _Login(request.correlation_id)
-                yield Call(asked, LogIn(Password(content.user, content.password), _CHECK_SECONDS))
+                yield Call(asked, LogIn(Password(content.user, content.password), GIVE_UP_SECONDS))
             elif isinstance(content, requests.WrongRequest):
                 yield replies.invalid(content)
         elif not self._is_known(request) and token:
             self._unanswered += 1
-            yield Call(_Asked(request), LogIn(Token(token), _CHECK_SECONDS))
+            until = self._clock() + GIVE_UP_SECONDS
+            yield Call(_Asked(request, until), LogIn(Token(token), GIVE_UP_SECONDS))
         elif self._user is None:
             yield replies.error(request.correlation_id, LOG_IN_FIRST)
         else:
@@ -195,13 +193,14 @@ class LensesV1Session:
         yield from self._known(result, token)
         yield replies.success(number, token)
 
-    def _token_checked(self, request: messages.Request, result: Identity | Refusal) -> Iterator[Command]:
+    def _token_checked(self, asked: _Asked, result: Identity | Refusal) -> Iterator[Command]:
         self._unanswered -= 1
+        request = asked.request
         if isinstance(result, Refusal):
             yield replies.error(request.correlation_id, result.message)
             return
         yield from self._known(result, request.auth_token)
-        yield from self._carry_out(request)
+        yield from self._carry_out(request, asked.until)
 
     def _is_known(self, request: messages.Request) -> bool:
         """Whether nothing has to be found out about who asks."""
@@ -232,23 +231,22 @@ class LensesV1Session:
 
     # --- what is asked ---------------------------------------------------------------------
 
-    def _carry_out(self, request: messages.Request) -> Iterator[Command]:
+    def _carry_out(self, request: messages.Request, until: float | None = None) -> Iterator[Command]:
+        """Do what is asked. until: when a SUBSCRIBE is given up; None: it was read just now."""
         content = requests.read_content(request)
         match content:
             case requests.WrongRequest():
                 answer = replies.invalid(content)
                 yield self._refused(answer) if request.type == "PUBLISH" else answer
             case messages.Subscribe(sqls):
-                yield from self._subscribe(request.correlation_id, sqls)
+                until = self._clock() + GIVE_UP_SECONDS if until is None else until
+                yield from self._read_on(Reading(request.correlation_id, sqls, until))
             case messages.Unsubscribe():
                 yield from self._unsubscribe(request.correlation_id, content)
             case messages.Publish():
                 yield from self._publish(request.correlation_id, content)
             case messages.Commit():
                 yield from self._commit(request.correlation_id, content)
-
-    def _subscribe(self, number: int, sqls: list[str]) -> Iterator[Command]:
-        yield from self._read_on(Reading(number, sqls, self._clock() + ANSWER_SECONDS))
 
     def _statement_read(self, notice: Offloaded) -> Iterator[Command]:
         """Go on with a SUBSCRIBE one of whose statements was read elsewhere."""

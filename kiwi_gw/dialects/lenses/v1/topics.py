@@ -27,9 +27,9 @@ from kiwi_gw.model import CloseReason, Mode, OverflowPolicy, SourceInfo, Start, 
 ALL: Final = 2**53 - 1
 """Credit for everything."""
 
-ANSWER_SECONDS: Final = 4.5
-"""A SUBSCRIBE is answered within this time, whatever its sources take."""
-
+GIVE_UP_SECONDS: Final = 4.25
+"""A request that is not answered by then is refused. Answers are promised within 4.5 s: timers and the way to
+the client have the rest."""
 
 _GRID_SECONDS: Final = 0.05
 

@@ -167,9 +167,9 @@ def test_a_source_that_starts_late_is_waited_for_and_not_longer_than_a_client_wa
     assert types(heard) == ["SUCCESS", "KAFKAMSG"]
     gateway.add("slower", started=False)
     subscribe(page, 2, "slower")
-    page.pass_time(4.4)
+    page.pass_time(4.2)
     assert page.heard() == []
-    page.pass_time(0.2)
+    page.pass_time(0.1)
     (answer,) = page.heard()
     assert (answer["type"], answer["correlationId"]) == ("ERROR", 2)
     assert gateway.hubs["slower"].subscribers == 0

@@ -22,7 +22,7 @@ from kiwi_gw.core.notices import (
 from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.dialect_api.limits import SessionLimits
 from kiwi_gw.dialects.lenses.settings import LensesSource
-from kiwi_gw.dialects.lenses.v1.topics import ANSWER_SECONDS
+from kiwi_gw.dialects.lenses.v1.topics import GIVE_UP_SECONDS
 from kiwi_gw.model import CloseReason, EventSchema, OverflowPolicy, SourceInfo
 from kiwi_gw.query.worker_messages import answer
 from tests.unit.core.desk import Gateway
@@ -200,9 +200,9 @@ def test_sql_that_takes_too_long_is_given_up_and_a_late_answer_says_nothing() ->
     page = Page(gateway)
     page.holds_offloads = True
     subscribe(page, 1, LARGE)
-    page.pass_time(4.4)
+    page.pass_time(4.2)
     assert page.heard() == []
-    page.pass_time(0.2)
+    page.pass_time(0.1)
     assert said(page.heard()) == [(1, "ERROR", "its SQL takes too long to be read; try again")]
     (question,) = page.offloads
     assert page.given_up == [question.handle]
@@ -221,7 +221,7 @@ def test_the_time_of_one_subscribe_is_not_that_of_another() -> None:
     page.pass_time(2.0)
     page.holds_offloads = True
     subscribe(page, 2, LARGE)
-    page.pass_time(2.6)
+    page.pass_time(2.3)
     assert [number for number, *_ in said(page.heard())] == [1]
     (question,) = page.offloads
     page.carry_out(page.session.notice(Offloaded(question.handle, answer(question.question))))
@@ -283,4 +283,18 @@ def test_who_a_client_is_must_be_known_in_time_for_an_answer(kind: str) -> None:
     content = {"user": "ann", "password": "right"} if kind == "LOGIN" else {"sqls": ["SELECT * FROM cars"]}
     page.ask(kind, 1, content, "a token")
     (call,) = page.calls
-    assert 4 <= call.request.within < ANSWER_SECONDS
+    assert 4 <= call.request.within == GIVE_UP_SECONDS
+
+
+def test_a_source_has_what_the_check_of_a_token_has_left_of_the_time_for_an_answer() -> None:
+    gateway = Gateway()
+    gateway.add("slow", started=False)
+    page = Page(gateway)
+    page.holds_calls = True
+    page.ask("SUBSCRIBE", 1, {"sqls": ["SELECT * FROM slow"]}, "a token")
+    page.pass_time(3.0)
+    page.answer()
+    page.pass_time(1.2)
+    assert page.heard() == []
+    page.pass_time(0.1)
+    assert said(page.heard()) == [(1, "ERROR", "the source does not answer in time; try again")]
