@@ -19,13 +19,18 @@ from pathlib import Path
 
 import pytest
 import trio
+import yaml
 
 from kiwi_demo.broker import Broker
 from kiwi_demo.flights import Flight
+from kiwi_demo.gateway import demo_config, without_spark
 from kiwi_demo.loopback import HOST, answers
 from kiwi_demo.producer import replay
+from tests.integration.gateway import gateway
 from tests.integration.spark.no_java import environment_without_java
-from tests.topics import Topics
+from tests.integration.test_lenses import answer, in_python, records, request, select
+from tests.integration.test_lenses_sql import executed
+from tests.topics import Record, Topics
 
 pytestmark = [pytest.mark.integration, pytest.mark.extended]
 
@@ -215,3 +220,31 @@ trio.run(main)
     assert ended.returncode == 1
     assert b"the gateway ended with code 78" in ended.stderr
     assert b"broken.yml:1: sources: must be a list" in ended.stderr
+
+
+async def test_its_configuration_serves_both_protocols_of_lenses_and_only_to_read(
+    topics: Topics, broker: Broker, new_topic: Callable[[], str], tmp_path: Path
+) -> None:
+    """Whoever it is: any LOGIN will do, and SQL v2 asks for none."""
+    name = await topics.create(new_topic(), partitions=2)
+    await topics.produce(name, [Record(b'{"carrier":"UA"}', partition=n % 2) for n in range(10)])
+    settings = yaml.safe_load(without_spark(demo_config(), tmp_path).read_text())
+    settings["sources"][0] |= {"id": "flights", "topic": name}
+    unsaid = "the configuration does not say"
+    ports = {"KIWI_DEMO_BOOTSTRAP": broker.bootstrap, "KIWI_DEMO_PORT": "0", "KIWI_DEMO_ADMIN_PORT": "0"}
+    async with gateway(tmp_path, yaml.safe_dump(settings), env=ports) as running:
+        async with in_python(running.address, "page") as page:
+            assert await answer(page, "LOGIN", 0, {"user": "anyone", "password": ""}) == "anonymous"
+            await answer(page, "SUBSCRIBE", 1, select("flights", "WHERE _meta.offset >= 0"))
+            assert {each["value"] for each in await records(page, 10)} == {'{"carrier":"UA"}'}
+            await page.send(request("PUBLISH", 2, {"topic": "flights", "value": "x"}))
+            heard = await page.hear()
+            assert (heard["type"], heard["content"]) == ("ERROR", f"{unsaid} `publish: true`")
+            done = {"topic": "flights", "partition": 0, "offset": 0}
+            await page.send(request("COMMIT", 3, {"commits": [done]}))
+            heard = await page.hear()
+            assert (heard["type"], heard["content"]) == ("ERROR", f"flights: {unsaid} `commit: true`")
+            assert await answer(page, "UNSUBSCRIBE", 4, {"topics": ["flights"]}) == "flights"
+        said = await executed(running.address, "SELECT * FROM flights")
+        assert [each["data"]["value"] for each in said[1:]] == [{"carrier": "UA"}] * 10
+    assert sum((await topics.end_offsets(name)).values()) == 10
