@@ -17,6 +17,8 @@ from kiwi_demo.broker import Broker
 from tests.integration.gateway import gateway, kafka_config
 from tests.integration.kafka.test_replay import compacted
 from tests.integration.kafka.test_replay import compacting_broker as compacting_broker
+from tests.integration.kafka.test_writing import read_all
+from tests.integration.live_topic import asked_while_written
 from tests.integration.test_node import node
 from tests.topics import Record, Topics
 
@@ -126,6 +128,23 @@ async def test_aborted_transactions_are_no_records(
         assert of_source["0"]["offsetBound"] == 21
 
 
+@pytest.mark.parametrize("transactional", [False, True])
+async def test_its_end_is_the_one_that_kafka_had_and_what_is_below_it_comes(
+    transactional: bool, broker: Broker, topics: Topics, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    name = await topics.create(new_topic(), 3)
+    await topics.produce(name, [Record(b'{"n":%d}' % n, partition=n % 3) for n in range(3_000)])
+    ask = partial(asked_while_written, sql=f"SELECT * FROM `{name}`", bootstrap=broker.bootstrap, topic=name)  # noqa: S608
+    async with gateway(tmp_path, config(broker, name)) as running:
+        url = f"ws://{running.address}{PATH}"
+        answers = [await ask(url, partitions=3, transactional=transactional) for _ in range(3)]
+    there = await read_all(broker.bootstrap, name, isolation_level="read_committed")
+    for answer in answers:
+        bounds = answer.bounds()
+        assert places(answer.heard) == sorted((p, offset) for p, offset in there if offset < bounds[p])
+        assert any(offset >= bounds[p] for p, offset in there), "more was written meanwhile"
+
+
 @pytest.mark.extended
 async def test_holes_that_compaction_left(
     compacting_broker: Broker, new_topic: NewTopic, tmp_path: Path
@@ -136,6 +155,14 @@ async def test_holes_that_compaction_left(
         heard = await executed(running.address, f"SELECT * FROM `{name}`")  # noqa: S608
         found = [offset for _, offset in places(heard)]
         assert set(range(1_950, 2_000)) <= set(found) <= set(kept)
+        # It is written to, and goes on to be compacted.
+        url, bootstrap = f"ws://{running.address}{PATH}", compacting_broker.bootstrap
+        answer = await asked_while_written(url, f"SELECT * FROM `{name}`", bootstrap, name, 1)  # noqa: S608
+        bound = answer.bounds()[0]
+        left = {offset for _, offset in await read_all(bootstrap, name) if offset < bound}
+        found = [offset for _, offset in places(answer.heard)]
+        assert left <= set(found) <= {*kept, *range(2_000, bound)}
+        assert bound > 2_000
 
 
 async def test_limits_thresholds_and_bad_records(

@@ -23,16 +23,16 @@ Records = dict[tuple[int, int], bytes | None]
 Pairs = dict[tuple[int, int], tuple[bytes | None, bytes | None]]
 
 
-async def read_all(bootstrap: str, topic: str) -> Records:
+async def read_all(bootstrap: str, topic: str, **options: object) -> Records:
     """Every record of the topic, as aiokafka's consumer reads it: values by partition and offset."""
-    return {place: value for place, (_, value) in (await read_pairs(bootstrap, topic)).items()}
+    return {place: value for place, (_, value) in (await read_pairs(bootstrap, topic, **options)).items()}
 
 
-async def read_pairs(bootstrap: str, topic: str) -> Pairs:
+async def read_pairs(bootstrap: str, topic: str, **options: object) -> Pairs:
     """Do the same with keys and values."""
 
     async def read() -> Pairs:
-        consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
+        consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, **options)
         await consumer.start()
         try:
             tps = [TopicPartition(topic, p) for p in consumer.partitions_for_topic(topic) or ()]
