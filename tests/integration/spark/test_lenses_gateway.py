@@ -6,8 +6,10 @@ import io
 import json
 import os
 import signal
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from websockets.sync.client import connect as websocket
 from kiwi_demo.broker import Broker
 from tests.integration.gateway import gateway, kafka_config
 from tests.integration.spark.late_flights import PATIENCE, small
+from tests.integration.spark.spark_jobs import SparkJobs
 from tests.integration.test_lenses_sql import PATH, Message, executed, kinds
 from tests.plugins.kafka.registry_server import RegistryServer
 from tests.topics import Record, Topics
@@ -48,6 +51,21 @@ def rows(heard: list[Message]) -> list[Any]:
 
 def flight(n: int) -> dict[str, Any]:
     return {"carrier": ("AA", "UA", "B6")[n % 3 if n % 5 else 0], "n": n, "delay": n % 7 - 2}
+
+
+async def some_flights(
+    topics: Topics, new_topic: NewTopic, count: int
+) -> tuple[str, Sequence[dict[str, Any]]]:
+    name = await topics.create(new_topic(), 3)
+    made = [flight(n) for n in range(count)]
+    await topics.produce(name, [Record(json.dumps(each).encode(), partition=each["n"] % 3) for each in made])
+    return name, made
+
+
+def joined(column: str, table: str, times: int) -> str:
+    """Write a statement about all combinations of so many flights of one carrier."""
+    more = "".join(f" JOIN `{table}` t{n} ON t0.carrier = t{n}.carrier" for n in range(1, times))
+    return f"SELECT {column} AS x FROM `{table}` t0{more}"  # noqa: S608
 
 
 async def test_aggregates_joins_and_order_and_a_driver_that_is_killed(
@@ -148,6 +166,95 @@ def _driver_of(gateway_pid: int) -> int:
             if b"kiwi_spark" in command and int(parent) == gateway_pid:
                 return int(entry.name)
     raise AssertionError("there is no driver")
+
+
+@pytest.mark.extended
+async def test_of_three_statements_two_run_and_one_waits_for_its_turn(
+    broker: Broker, topics: Topics, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    name, made = await some_flights(topics, new_topic, 500)
+    by_carrier = Counter(each["carrier"] for each in made)
+    of_carrier = [[each["n"] for each in made if each["carrier"] == carrier] for carrier in by_carrier]
+    expected = {
+        "count(*)": sum(len(ns) ** 3 for ns in of_carrier),
+        "max(t0.n + t1.n + t2.n)": 3 * max(each["n"] for each in made),
+        "sum(t0.n + t1.n + t2.n)": sum(3 * sum(ns) * len(ns) ** 2 for ns in of_carrier),
+    }
+    settings, jobs = config(broker, tmp_path, name), SparkJobs(tmp_path / "events")
+    settings["spark"]["conf"] = jobs.conf
+    found: dict[str, list[Any]] = {}
+    async with gateway(tmp_path, settings) as running:
+        with trio.fail_after(PATIENCE):
+            await executed(running.address, f"SELECT count(*) FROM `{name}`")  # noqa: S608
+        before = jobs.by_query()
+
+        async def run(column: str) -> None:
+            found[column] = rows(await executed(running.address, joined(column, name, 3)))
+
+        with trio.fail_after(PATIENCE):
+            async with trio.open_nursery() as nursery:
+                for column in expected:
+                    nursery.start_soon(run, column)
+        await jobs.until_running(0)
+    assert found == {column: [{"x": x}] for column, x in expected.items()}
+    times = sorted(
+        (min(job.begins for job in each), max(job.ends for job in each))
+        for query, each in jobs.by_query().items()
+        if query not in before
+    )
+    (_, first_ends), (second_begins, second_ends), (third_begins, _) = times
+    assert second_begins < first_ends, "two run at a time"
+    assert third_begins >= min(first_ends, second_ends), "and no more"
+
+
+async def test_who_leaves_while_spark_computes_has_given_everything_back(
+    broker: Broker, topics: Topics, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """Both turns are taken by statements that never end: the next one needs one of them."""
+    name, made = await some_flights(topics, new_topic, 1_000)
+    settings, jobs = config(broker, tmp_path, name), SparkJobs(tmp_path / "events")
+    settings["spark"]["conf"] = jobs.conf
+    settings["lenses"]["sql"] = {"queries_identity": 2}
+    endless = json.dumps({"sql": joined("sum(t0.n * t1.n % (t2.n + t3.n))", name, 4)})
+    count = f"SELECT count(*) FROM `{name}`"  # noqa: S608
+    async with gateway(tmp_path, settings) as running:
+
+        async def counted() -> None:
+            with trio.fail_after(PATIENCE):
+                assert rows(await executed(running.address, count)) == [{"count": len(made)}]
+
+        def leave(at_once: bool) -> float:
+            """Return when it began to."""
+            with ExitStack() as stack:
+                url = f"ws://{running.address}{PATH}"
+                sockets = [stack.enter_context(websocket(url)) for _ in range(2)]
+                for socket in sockets:
+                    socket.send(endless)
+                    while json.loads(socket.recv(timeout=PATIENCE))["type"] != "METADATA":
+                        pass
+                trio.from_thread.run(jobs.until_running, 2)
+                began = time.time()
+                if at_once:  # without a close frame
+                    for socket in sockets:
+                        socket.socket.close()
+            return began
+
+        async def given_back(at_once: bool) -> float:
+            """Return how long after they have left Spark does nothing for them any more."""
+            with trio.fail_after(PATIENCE):
+                began = await trio.to_thread.run_sync(leave, at_once)
+                await jobs.until_running(0)
+            last = max(job.ends for each in jobs.by_query().values() for job in each)
+            await counted()
+            return last - began
+
+        await counted()
+        for at_once in (False, True):
+            # What it takes it takes every time; what more it took was what else the machine did.
+            took = [await given_back(at_once)]
+            while min(took) >= 1 and len(took) < 3:
+                took.append(await given_back(at_once))
+            assert min(took) < 1, (at_once, took)
 
 
 async def test_what_spark_is_not_asked(
