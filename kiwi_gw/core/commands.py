@@ -190,11 +190,13 @@ MAX_CALLS = 8
 @dataclass(frozen=True, slots=True)
 class Produce:
     """Write a record to a source. Answered by Produced, in the order of these commands, within
-    `server.publish_timeout_ms` and half a second. While too many are not answered the client is not read."""
+    `server.publish_timeout_ms` and half a second. While too many are not answered the client is not read.
+    within: seconds, where there are fewer left than those of that setting."""
 
     handle: Hashable
     source_id: str
     record: Outgoing
+    within: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +204,14 @@ class Commit:
     """Have a source keep how far a group has come. Answered by CommitDone, within as long as Produce.
 
     positions: by partition, the next offset and what is to be noted beside it. At most MAX_COMMITS of a
-    connection are under way; one beyond them is refused at once.
+    connection are under way; one beyond them is refused at once. within: as Produce has it.
     """
 
     handle: Hashable
     source_id: str
     group: str
     positions: Mapping[int, tuple[int, str]]
+    within: float = math.inf
 
 
 MAX_COMMITS = 64

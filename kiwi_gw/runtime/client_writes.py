@@ -36,7 +36,8 @@ class ClientWrites:
         """Have a record written, if the client may."""
         refusal = self._access.refused(Action.PUBLISH, command.source_id)
         queue = refusal or self._context.produce_queue(command.source_id)
-        self.window.add(command, queue, self._context.write_seconds, asked_at)
+        within = min(self._context.write_seconds, command.within)
+        self.window.add(command, queue, within, asked_at)
 
     def commit(self, command: Commit, asked_at: float | None) -> None:
         """Have positions kept, if the client may."""
@@ -44,7 +45,7 @@ class ClientWrites:
         if refusal is not None:
             self._committed(command, asked_at, refusal)
         else:
-            self._commits.add(command, asked_at, self._context.write_seconds)
+            self._commits.add(command, asked_at, min(self._context.write_seconds, command.within))
 
     def clear(self) -> None:
         """Give up what waits: the client is gone."""

@@ -239,6 +239,25 @@ async def test_every_record_is_answered_in_time_though_the_source_hangs(
         assert all(isinstance(result, Unpublished) for _, result in results(client))
 
 
+async def test_who_has_less_time_is_answered_sooner(tmp_path: Path, autojump_clock: MockClock) -> None:
+    vault = Vault()
+    async with running(tmp_path, OPEN, vault=vault) as bench:
+        client, none_left = bench.connect(), bench.connect()
+        client.does(Produce("1", "a", Outgoing(None, b"1"), within=1.25))
+        none_left.does(
+            Produce("2", "b", Outgoing(None, b"2"), within=0.0),
+            Commit("c", "a", "g", {0: (1, "")}, within=0.0),
+        )
+        await trio.sleep(1.0)
+        assert vault.within == [1.25]
+        assert results(client) == []
+        assert results(none_left) == [("2", produce_queue._NOT_IN_TIME)]
+        assert [refusal and refusal.retry for _, refusal in commits(none_left)] == [True]
+        assert vault.groups == {}
+        await trio.sleep(0.75)
+        assert results(client) == [("1", IN_DOUBT)]
+
+
 @pytest.mark.parametrize(
     "wrong", [Vault(raises=ValueError("boom")), Vault(short=True)], ids=("raises", "short")
 )

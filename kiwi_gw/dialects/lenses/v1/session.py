@@ -232,21 +232,22 @@ class LensesV1Session:
     # --- what is asked ---------------------------------------------------------------------
 
     def _carry_out(self, request: messages.Request, until: float | None = None) -> Iterator[Command]:
-        """Do what is asked. until: when a SUBSCRIBE is given up; None: it was read just now."""
+        """Do what is asked. until: when it is given up; None: it was read just now."""
         content = requests.read_content(request)
+        now = self._clock()
+        until = now + GIVE_UP_SECONDS if until is None else until
         match content:
             case requests.WrongRequest():
                 answer = replies.invalid(content)
                 yield self._refused(answer) if request.type == "PUBLISH" else answer
             case messages.Subscribe(sqls):
-                until = self._clock() + GIVE_UP_SECONDS if until is None else until
                 yield from self._read_on(Reading(request.correlation_id, sqls, until))
             case messages.Unsubscribe():
                 yield from self._unsubscribe(request.correlation_id, content)
             case messages.Publish():
-                yield from self._publish(request.correlation_id, content)
+                yield from self._publish(request.correlation_id, content, until - now)
             case messages.Commit():
-                yield from self._commit(request.correlation_id, content)
+                yield from self._commit(request.correlation_id, content, until - now)
 
     def _statement_read(self, notice: Offloaded) -> Iterator[Command]:
         """Go on with a SUBSCRIBE one of whose statements was read elsewhere."""
@@ -290,9 +291,9 @@ class LensesV1Session:
                 yield each
         yield replies.success(number, ",".join(ended))
 
-    def _publish(self, number: int, content: messages.Publish) -> Iterator[Command]:
+    def _publish(self, number: int, content: messages.Publish, within: float) -> Iterator[Command]:
         try:
-            yield from self._writing.publish(number, content)
+            yield from self._writing.publish(number, content, within)
         except Unwritable as wrong:
             yield self._refused(replies.error(number, str(wrong)))
 
@@ -301,9 +302,9 @@ class LensesV1Session:
         hopeless = isinstance(result, Unpublished) and result.known and not result.retriable
         yield self._refused(answer) if hopeless or isinstance(result, Refusal) else answer
 
-    def _commit(self, number: int, content: messages.Commit) -> Iterator[Command]:
+    def _commit(self, number: int, content: messages.Commit, within: float) -> Iterator[Command]:
         try:
-            yield from self._writing.commit(number, content, self._group)
+            yield from self._writing.commit(number, content, self._group, within)
         except Unwritable as wrong:
             yield replies.error(number, str(wrong))
 

@@ -81,15 +81,16 @@ class Writing:
         self._more = 1 if offset_is == "done" else 0
         self.unanswered = 0
 
-    def publish(self, number: int, content: messages.Publish) -> Iterator[Command]:
-        """Have a record written. Raises Unwritable."""
+    def publish(self, number: int, content: messages.Publish, within: float) -> Iterator[Command]:
+        """Have a record written, in so many seconds. Raises Unwritable."""
         record = Outgoing(
             _part("key", content.ktype, content.key),
             _part("value", content.vtype, content.value),
             partition=content.partition,
         )
         self.unanswered += 1
-        yield Produce(Publishing(number, content.topic), self._tables.source_id(content.topic), record)
+        source_id = self._tables.source_id(content.topic)
+        yield Produce(Publishing(number, content.topic), source_id, record, within)
 
     def produced(self, asked: Publishing, notice: Produced) -> Reply:
         """Say what became of a record."""
@@ -104,8 +105,8 @@ class Writing:
             case refusal:
                 return replies.error(asked.number, _why(refusal, asked.topic))
 
-    def commit(self, number: int, content: messages.Commit, group: str) -> Iterator[Command]:
-        """Have the offsets of a group kept. Raises Unwritable."""
+    def commit(self, number: int, content: messages.Commit, group: str, within: float) -> Iterator[Command]:
+        """Have the offsets of a group kept, in so many seconds. Raises Unwritable."""
         wanted: dict[str, dict[int, tuple[int, str]]] = {}
         for each in content.commits:
             positions = wanted.setdefault(each.topic, {})
@@ -115,7 +116,8 @@ class Writing:
         asked = Committing(number, len(wanted))
         self.unanswered += 1
         for topic, positions in wanted.items():
-            yield Commit(CommitPart(asked, topic), self._tables.source_id(topic), group, positions)
+            source_id = self._tables.source_id(topic)
+            yield Commit(CommitPart(asked, topic), source_id, group, positions, within)
 
     def committed(self, part: CommitPart, notice: CommitDone) -> Iterator[Reply]:
         """Answer a COMMIT, if that was the last of its topics."""

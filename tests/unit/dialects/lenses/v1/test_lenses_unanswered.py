@@ -286,6 +286,17 @@ def test_who_a_client_is_must_be_known_in_time_for_an_answer(kind: str) -> None:
     assert 4 <= call.request.within == GIVE_UP_SECONDS
 
 
+def test_so_has_who_writes() -> None:
+    page = Page(Gateway("cars"))
+    page.holds_calls = True
+    for token in ("a token", None):
+        page.ask("PUBLISH", 1, {"topic": "cars", "value": "v"}, token)
+        page.pass_time(3.0)
+        page.answer()
+        page.ask("COMMIT", 2, {"commits": [{"topic": "cars", "partition": 0, "offset": 1}]}, token)
+    assert [write.within for write in page.writes] == [GIVE_UP_SECONDS - 3.0, *[GIVE_UP_SECONDS] * 3]
+
+
 def test_a_source_has_what_the_check_of_a_token_has_left_of_the_time_for_an_answer() -> None:
     gateway = Gateway()
     gateway.add("slow", started=False)
