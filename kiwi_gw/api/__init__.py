@@ -77,7 +77,6 @@ from kiwi_gw.model import EngineLimits as EngineLimits
 from kiwi_gw.model import EngineQuery as EngineQuery
 from kiwi_gw.model import EventSchema as EventSchema
 from kiwi_gw.model import EventTransform as EventTransform
-from kiwi_gw.model import Failure as Failure
 from kiwi_gw.model import Field as Field
 from kiwi_gw.model import FieldEncoding as FieldEncoding
 from kiwi_gw.model import Framing as Framing

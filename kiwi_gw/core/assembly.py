@@ -123,8 +123,9 @@ def _first(
     encoded = encode(entry, wait=True)
     if encoded is None:
         return None
-    if encoded.failure is not None and first >= encoded.failure.index:
-        raise EventFailed(encoded.failure.message)
+    if first in encoded.failing:
+        place = f"partition {entry.batch.partitions[first]}, offset {entry.batch.offsets[first]}"
+        raise EventFailed(f"the event cannot be decoded, or its query not be evaluated: {place}")
     if first in encoded.unsendable:
         offset = entry.batch.offsets[first]
         ledger.add(1, {entry.batch.partitions[first]: (offset, offset)})
@@ -152,11 +153,10 @@ def _stop(
 ) -> int:
     """Say how far the events from `first` up to `stop` may be sent, by everything but their size."""
     stop = min(stop, reach(encoded.prefix_counts, first, allowance))
-    following = bisect_left(encoded.unsendable, first)
-    if following < len(encoded.unsendable):
-        stop = min(stop, encoded.unsendable[following])
-    if encoded.failure is not None:
-        stop = min(stop, encoded.failure.index)
+    for marked in (encoded.unsendable, encoded.failing):
+        following = bisect_left(marked, first)
+        if following < len(marked):
+            stop = min(stop, marked[following])
     if bounds is not NO_BOUNDS:
         stop = bounds.before_until(entry, first, stop)
         stop = bounds.within_limits(prepared, encoded, first, stop)

@@ -20,7 +20,7 @@ from kiwi_gw.core.evaluation_costs import EvaluationCosts
 from kiwi_gw.core.transforms import TransformStage, picked, spread
 from kiwi_gw.core.window import MemoryBudget, WindowEntry
 from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import Batch, Encoded, EventTransform, Failure, Steps, TimeSlice, WireFormat, at_once
+from kiwi_gw.model import Batch, Encoded, EventTransform, Steps, TimeSlice, WireFormat, at_once
 
 _NUMBER: Final = 40
 """Bytes of an integer in a list; an array has its own size."""
@@ -271,10 +271,10 @@ class EncodingGroup(Generic[S]):
 
 
 def _with_mistakes(made: Encoded, decode_errors: int, stage: TransformStage) -> Encoded:
-    if not decode_errors and stage.failure is None:
+    if not decode_errors and not stage.failing:
         return made
-    failure = Failure.earliest(made.failure, stage.failure)
-    return replace(made, decode_errors=made.decode_errors + decode_errors, failure=failure)
+    failing = tuple(sorted({*made.failing, *stage.failing}))
+    return replace(made, decode_errors=made.decode_errors + decode_errors, failing=failing)
 
 
 def _written(format: WireFormat, batch: Batch, turn: TimeSlice) -> Steps[Encoded]:  # noqa: A002

@@ -27,7 +27,8 @@ def end(subscription: Subscription, reason: CloseReason, message: str, item: Sub
         return
     reader, hub = subscription.reader, subscription.hub
     reader.account_superseded()
-    positions, pending, unknown = hub.dump(subscription.positions), reader.lag.dropped, reader.lag.unknown
+    here, pending, unknown = subscription.positions, reader.lag.dropped, reader.lag.unknown
+    positions = hub.dump(here)
     unsent, uncounted = 0, False
     if item not in _AT_ITS_PLACE:
         if subscription.in_history:
@@ -37,6 +38,7 @@ def end(subscription: Subscription, reason: CloseReason, message: str, item: Sub
     if subscription.apply(item) is not SubscriptionState.CLOSED:
         subscription.mark_ready()  # what is left may be nothing
         return
+    reader.cursor.leave(hub.window, here)  # for who looks where it was
     reader.lag.add_unsent(unsent)
     dropped = None if unknown or uncounted else pending + unsent
     subscription.tell(Ended(subscription.handle, hub.info, reason, message, positions, dropped))

@@ -136,7 +136,7 @@ def fan_out(
     base, end = entry.base, entry.end
     scanned, decode_errors = end - base, encoded.decode_errors
     events = scanned if encoded.prefix_counts is None else encoded.prefix_counts[-1]
-    plain = entry.batch.gap is None and not encoded.unsendable and encoded.failure is None
+    plain = entry.batch.gap is None and not (encoded.unsendable or encoded.failing)
     direct, nothing = plain and size > 0, plain and size == 0
     live, push, no_bounds = _LIVE, _PUSH, NO_BOUNDS
     first_size = len(first)

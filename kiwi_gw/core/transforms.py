@@ -17,7 +17,7 @@ from operator import lt
 from typing import Final, TypeVar
 
 from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import Batch, Encoded, Failure, Record, Transformed
+from kiwi_gw.model import Batch, Encoded, Record, Transformed
 
 T = TypeVar("T")
 
@@ -33,11 +33,11 @@ class TransformStage:
     """See the top of this file. batch: that the last link was given. before: the stage of that.
 
     kept: indexes in the whole batch, None: all. decode_errors: events that some link could not be evaluated
-    for. failure: the first of all links. asked: how often its fragments were asked for to pick from, by
-    format.
+    for. failing: those that end whoever comes to them, in the whole batch. asked: how often its fragments
+    were asked for to pick from, by format.
     """
 
-    __slots__ = ("_left", "asked", "batch", "changed", "decode_errors", "failure", "kept")
+    __slots__ = ("_left", "asked", "batch", "changed", "decode_errors", "failing", "kept")
 
     def __init__(
         self, batch: Batch, changed: Transformed = UNCHANGED, before: TransformStage | None = None
@@ -46,7 +46,7 @@ class TransformStage:
         self.changed = changed
         self.kept = changed.kept
         self.decode_errors: int = len(changed.bad)
-        self.failure = changed.failure
+        self.failing = frozenset(changed.failing)
         self.asked: Counter[Hashable] = Counter()
         self._left: Batch | None = None
         if before is None:
@@ -55,8 +55,8 @@ class TransformStage:
         if before.kept is not None:
             kept = before.kept
             self.kept = kept if changed.kept is None else [kept[index] for index in changed.kept]
-            self.failure = _lifted(changed.failure, kept)
-        self.failure = Failure.earliest(before.failure, self.failure)
+            self.failing = frozenset(map(kept.__getitem__, changed.failing))
+        self.failing |= before.failing
 
     @property
     def left(self) -> Batch:
@@ -84,8 +84,8 @@ def check(changed: Transformed, events: int) -> None:
     for name, column in changed.columns.items():
         if len(column) != left:
             raise ValueError(f"the column {name!r} has {len(column)} values for {left} events")
-    if changed.failure is not None and not 0 <= changed.failure.index < events:
-        raise ValueError("`failure` must be of an event of the batch")
+    if not all(0 <= index < events for index in (*changed.bad, *changed.failing)):
+        raise ValueError("`bad` and `failing` must be indexes of events of the batch")
 
 
 def per_record(apply: Callable[[Record], Record | None]) -> Callable[[Batch], Transformed]:
@@ -132,10 +132,6 @@ def _reduced(batch: Batch, changed: Transformed) -> Batch:
     )
 
 
-def _lifted(failure: Failure | None, kept: Sequence[int]) -> Failure | None:
-    return None if failure is None else replace(failure, index=kept[failure.index])
-
-
 def spread(encoded: Encoded, kept: Sequence[int], length: int) -> Encoded:
     """Put the fragments of these events in the places that they have in the whole batch."""
     present = [0] * length
@@ -156,7 +152,7 @@ def spread(encoded: Encoded, kept: Sequence[int], length: int) -> Encoded:
         },
         unsendable=tuple(kept[index] for index in encoded.unsendable),
         decode_errors=encoded.decode_errors,
-        failure=_lifted(encoded.failure, kept),
+        failing=tuple(kept[index] for index in encoded.failing),
     )
 
 
@@ -164,7 +160,7 @@ def picked(whole: Encoded, kept: Sequence[int]) -> Encoded | None:
     """Pick the fragments of these events out of those of the whole batch. None: some have none, and making
     them anew says why."""
     counts = whole.prefix_counts
-    if whole.unsendable or whole.decode_errors or whole.failure or whole.prefix_counts_by_label:
+    if whole.unsendable or whole.decode_errors or whole.failing or whole.prefix_counts_by_label:
         return None
     if counts is not None and not all(counts[index] < counts[index + 1] for index in kept):
         return None

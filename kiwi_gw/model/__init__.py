@@ -47,7 +47,6 @@ from kiwi_gw.model.subscribing import (
 from kiwi_gw.model.wire_format import (
     Encoded,
     EventTransform,
-    Failure,
     Framing,
     Interceptor,
     Record,

@@ -11,26 +11,6 @@ from typing import TypeVar
 from kiwi_gw.model.batch import Batch
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Failure:
-    """Say which event of a batch is the first that ends whoever comes to it (`on_bad_record: close`), and
-    why. What comes behind it is not looked at."""
-
-    index: int
-    message: str
-
-    @classmethod
-    def at(cls, batch: Batch, index: int, words: str) -> Failure:
-        """Say of an event of a batch, with its place, what is wrong."""
-        place = f"partition {batch.partitions[index]}, offset {batch.offsets[index]}"
-        return cls(index, f"{words}: {place}")
-
-    @staticmethod
-    def earliest(*found: Failure | None) -> Failure | None:
-        """Return the one that comes first; None: there is none."""
-        return min(filter(None, found), default=None)
-
-
 @dataclass(frozen=True, slots=True)
 class Encoded:
     """Hold the fragments of one batch for one wire key: one buffer and where each event ends in it.
@@ -39,7 +19,8 @@ class Encoded:
     prefix_counts: of the events that yield something, one longer than the batch; None: all do.
     prefix_counts_by_label: the same by label, for a dialect whose fragments serve several limits at once.
     unsendable: indexes of events that were given up for their size, ascending. decode_errors: how many events
-    could not be encoded or evaluated, without the one of the failure.
+    could not be encoded or evaluated. failing: indexes of such events that end whoever comes to them
+    (`on_bad_record: close`), ascending; they yield nothing, and do not count as errors before that.
     """
 
     buffer: bytes
@@ -48,7 +29,7 @@ class Encoded:
     prefix_counts_by_label: Mapping[Hashable, Sequence[int]] = field(default_factory=dict)
     unsendable: tuple[int, ...] = ()
     decode_errors: int = 0
-    failure: Failure | None = None
+    failing: tuple[int, ...] = ()
 
     def prefix_counts_of(self, label: Hashable) -> Sequence[int] | None:
         """Return the prefix counts of a label, `prefix_counts` for one that has none. None: all count."""
@@ -120,13 +101,14 @@ class Transformed:
 
     kept: indexes of the events that stay, ascending; None: all of them. columns: those that are not as
     before, by name, each with one value for every event that stays. bad: indexes of the events that it could
-    not be evaluated for, in any order; without the one of the failure, which is another index of the batch.
+    not be evaluated for; failing: of others, which end whoever comes to them. Both are of the batch that it
+    was given, in any order.
     """
 
     kept: Sequence[int] | None = None
     columns: Mapping[str, Sequence[object]] = field(default_factory=dict)
     bad: Sequence[int] = ()
-    failure: Failure | None = None
+    failing: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)

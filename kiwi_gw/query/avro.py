@@ -21,8 +21,12 @@ _DEEPEST: Final = 100
 """Levels that the compiled reader is trusted with. It takes about 1.8 kB of the stack for each."""
 
 MOST_PARTS: Final = 100_000
-"""Numbers, lengths and texts that a datum may have: it is read in one go. What is sent of so many is about a
-megabyte of JSON."""
+MOST_READS: Final = 3 * MOST_PARTS
+"""Numbers, lengths and texts that a datum may have, and the same with all bytes of numbers: it is read in one
+go. What is sent of so many is about a megabyte of JSON."""
+
+_NUMBER_BYTES: Final = 10
+"""Of the longest number."""
 
 _WRAPPER: Final = "kiwi_gw_datum"
 """The name of the record around a schema. It has no namespace, and gives none to what is in it."""
@@ -121,16 +125,20 @@ def _names_bytes(schema: str) -> bool:
 
 class _CountingBytes(io.BytesIO):
     """Count what is read of a large datum. Raises ValueError where it is too much. The bytes of a number are
-    read one by one, and all but the last have the highest bit."""
+    read one by one, and all but the last have the highest bit. (A flag that has it counts as one of them.)"""
 
-    _left = MOST_PARTS
+    _parts, _reads, _begun = MOST_PARTS, MOST_READS, 0
 
     def read(self, size: int | None = -1, /) -> bytes:
         found = super().read(size)
-        if size != 1 or found < b"\x80":
-            self._left -= 1
-            if self._left < 0:
-                raise ValueError("the datum has too many parts")
+        self._reads -= 1
+        if size == 1 and found >= b"\x80":
+            self._begun += 1
+        else:
+            self._begun = 0
+            self._parts -= 1
+        if self._parts < 0 or self._reads < 0 or self._begun >= _NUMBER_BYTES:
+            raise ValueError("the datum has too many parts")
         return found
 
 
@@ -148,7 +156,7 @@ def parse(
             fastavro.parse_schema(_plain(msgspec.json.decode(text)), named)
         plain = _plain(msgspec.json.decode(schema))
         if in_record:
-            plain = {"type": "record", "name": _WRAPPER, "fields": [{"name": "value", "type": plain}]}
+            plain = _wrapped(plain, named)
         return fastavro.parse_schema(plain, named), named
     except (
         fastavro.schema.SchemaParseException,
@@ -160,6 +168,12 @@ def parse(
         ValueError,
     ) as error:
         raise ValueError(f"this is no Avro schema: {error}") from error
+
+
+def _wrapped(schema: Any, named: Mapping[str, Any]) -> Any:
+    if _WRAPPER.encode() in msgspec.json.encode([schema, *named]):
+        raise ValueError(f"the name {_WRAPPER} is taken")
+    return {"type": "record", "name": _WRAPPER, "fields": [{"name": "value", "type": schema}]}
 
 
 def _plain(schema: Any) -> Any:
@@ -189,7 +203,7 @@ def _depth(schema: Any, named: Mapping[str, Any], known: dict[str, float]) -> fl
             return _depth(named[schema], named, known)
         case {"type": "array", "items": inner} | {"type": "map", "values": inner}:
             return 1 + _depth(inner, named, known)
-        case {"type": "record", "name": name, "fields": fields}:
+        case {"type": "record" | "error", "name": name, "fields": fields}:
             known[name] = math.inf
             inner_depths = [_depth(field["type"], named, known) for field in fields]
             known[name] = 1 + max(inner_depths, default=0)

@@ -10,7 +10,6 @@ from kiwi_gw.model import (
     Batch,
     EventSchema,
     EventTransform,
-    Failure,
     Field,
     FieldEncoding,
     SourceInfo,
@@ -36,7 +35,7 @@ def query_transform(query: Query, compiled: CompiledQuery, info: SourceInfo) -> 
     """Make the transform of a query: the events that pass stay. The projection of each is in a column of its
     own, for `projected(info)`.
 
-    An event that it cannot be evaluated for is bad, or a failure, if the source says so.
+    An event that it cannot be evaluated for is bad, and ends who comes to it, if the source says so.
     """
     decode, selects = info.decode, query.select is not None
     # Equal filters share what passes, whatever they select.
@@ -56,8 +55,7 @@ def query_transform(query: Query, compiled: CompiledQuery, info: SourceInfo) -> 
             made = [text for text in made if text]
         columns_made = {PROJECTION: made} if selects else {}
         if bad and decode.close:
-            failure = Failure.at(batch, min(bad), "the query cannot be evaluated for the event")
-            return Transformed(kept, columns_made, failure=failure)
+            return Transformed(kept, columns_made, failing=bad)
         return Transformed(None if len(kept) == len(batch) else kept, columns_made, bad)
 
     # One string, whose hash is computed once: the key is looked up for every batch.

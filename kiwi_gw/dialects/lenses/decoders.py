@@ -17,9 +17,6 @@ from kiwi_gw.query.values import UNDECODABLE
 if TYPE_CHECKING:  # with the parser, which is not loaded when a gateway starts
     from kiwi_gw.dialects.lenses.sql import Statement, Table
 
-UNDECODED: Final = "the record cannot be decoded"
-"""Said where that ends a subscription."""
-
 BAD: Final = object()
 """Stands for what cannot be decoded. It has no JSON: encoding it raises TypeError."""
 

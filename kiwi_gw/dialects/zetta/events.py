@@ -213,7 +213,7 @@ class _Events:
             prefix_counts_by_label[number] = array("Q", accumulate(marks, initial=0))
             if turn.over:
                 yield
-        mistakes = self._stream.mistakes(view.batch, made)
+        mistakes = self._stream.mistakes(made)
         return Encoded(
             bytes(buffer), ends, prefix_counts, prefix_counts_by_label, tuple(unsendable), *mistakes
         )

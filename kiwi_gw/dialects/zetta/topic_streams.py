@@ -18,7 +18,7 @@ from kiwi_gw.dialects.zetta.topic_filters import TopicFilter
 from kiwi_gw.dialects.zetta.topic_naming import TopicNaming, at
 from kiwi_gw.dialects.zetta.topic_templates import field_path, template
 from kiwi_gw.dialects.zetta.topics import TopicPattern
-from kiwi_gw.model import Batch, Failure, SourceInfo, Steps, TimeSlice
+from kiwi_gw.model import Batch, SourceInfo, Steps, TimeSlice
 from kiwi_gw.query.decoded_batch import DecodedBatch, decoded
 from kiwi_gw.query.values import MISSING, UNDECODABLE
 
@@ -105,14 +105,13 @@ class TopicStream:
         key = "zetta query", self, wanted.key
         return seen.query_result(key, lambda: self._queried(seen, wanted, turn), weigh)
 
-    def mistakes(self, batch: Batch, made: Iterable[EventBodies]) -> tuple[int, Failure | None]:
+    def mistakes(self, made: Iterable[EventBodies]) -> tuple[int, tuple[int, ...]]:
         """Return how many events are without data or could not be evaluated, the largest number of one query;
-        or which of them ends whoever comes to it, where the source says so."""
+        or, where the source says so, those that end whoever comes to them."""
         bad = [item.bad for item in made if item.bad]
-        if bad and self._info.decode.close:
-            words = "the event cannot be decoded, or its query not be evaluated"
-            return 0, Failure.at(batch, min(map(min, bad)), words)
-        return max(map(len, bad), default=0), None
+        if self._info.decode.close:
+            return 0, tuple(sorted(set[int]().union(*bad)))
+        return max(map(len, bad), default=0), ()
 
     def described(
         self, seen: DecodedBatch, devices: Mapping[int, tuple[str, ...]], wanted: TopicFilter, turn: TimeSlice

@@ -32,7 +32,6 @@ from kiwi_gw.model import (
     Encoded,
     EventSchema,
     EventTransform,
-    Failure,
     Framing,
     Gap,
     Interceptor,
@@ -303,7 +302,7 @@ def names(
             ends=list(accumulate(map(len, parts))),
             prefix_counts=None if keep is None else list(accumulate(map(int, here), initial=0)),
             unsendable=unsendable,
-            failure=next((Failure.at(batch, i, "bad") for i in last), None),
+            failing=tuple(last),
         )
 
     return WireFormat(("names", name), encode, framing)

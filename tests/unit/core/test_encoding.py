@@ -15,11 +15,11 @@ from kiwi_gw.core.states import SubscriptionState
 from kiwi_gw.core.transforms import check
 from kiwi_gw.core.window import ENTRY_OVERHEAD, MemoryBudget, Window, WindowEntry
 from kiwi_gw.model import (
+    AtPositions,
     Batch,
     CloseReason,
     Encoded,
     EventTransform,
-    Failure,
     Framing,
     Interceptor,
     Record,
@@ -310,8 +310,8 @@ def test_whatever_links_leave_out_each_gets_its_own(
     def leave_out(offsets: set[int], fails: int | None) -> EventTransform:
         def apply(batch: Batch) -> Transformed:
             there = list(batch.offsets)
-            failure = Failure.at(batch, there.index(fails), "link") if fails in there else None
-            return Transformed([index for index, n in enumerate(there) if n not in offsets], failure=failure)
+            failing = [there.index(fails)] if fails in there else []
+            return Transformed([index for index, n in enumerate(there) if n not in offsets], failing=failing)
 
         return EventTransform(apply, tuple(sorted(offsets)))
 
@@ -438,15 +438,51 @@ def test_an_event_that_ends_a_subscription_is_its_last(
     assert client.places == [(0, n) for n in there[: made if credit is None else credit]]
     assert other.places == world.made
     if credit is None:
-        assert [(end.reason, end.message, end.dropped) for end in client.ends] == (
-            [(CloseReason.FAILED, f"bad: partition 0, offset {bad}", 0)] if comes else []
-        )
+        assert [(end.reason, end.dropped) for end in client.ends] == [(CloseReason.FAILED, 0)] * comes
         assert not comes or client.ends[0].positions == {"0": bad}
+        assert not comes or client.ends[0].message.endswith(f": partition 0, offset {bad}")
         assert subscription.delivery.decode_errors == comes
     assert not behind.ends, "it has not come to it yet"
     slow.add_credit(made + 1)
     assert behind.places == [(0, n) for n in there]
     assert len(behind.ends) == comes
+
+
+@settings(deadline=None, max_examples=examples(300))
+@given(
+    batches=st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=6), min_size=1, max_size=4),
+    failing=st.sets(st.tuples(st.integers(0, 1), st.integers(0, 9)), max_size=4),
+    start=st.tuples(st.integers(0, 9), st.integers(0, 9)),
+    until=st.none() | st.tuples(st.integers(0, 9), st.integers(0, 9)),
+)
+def test_events_that_end_a_subscription_end_nobody_who_does_not_come_to_them(
+    batches: list[list[int]], failing: set[Place], start: tuple[int, int], until: tuple[int, int] | None
+) -> None:
+    world, client = World(start={0: 0, 1: 0}), Client()
+    for partitions in batches:
+        world.produce(partitions)
+    begin = {str(p): min(offset, world.next[p]) for p, offset in enumerate(start)}
+    ends = None if until is None else {str(p): max(offset, begin[str(p)]) for p, offset in enumerate(until)}
+    form = names("bad", ends=lambda place: place in failing)
+    subscription = world.subscribe(client, form, start=AtPositions(begin), until=ends)
+    asked = [(p, n) for p, n in world.made if n >= begin[str(p)] and (ends is None or n < ends[str(p)])]
+    first = next((index for index, place in enumerate(asked) if place in failing), None)
+    assert client.places == asked[:first]
+    if first is not None:
+        (end,) = client.ends
+        partition, offset = asked[first]
+        assert (end.reason, end.dropped) == (CloseReason.FAILED, 0)
+        assert end.message.endswith(f": partition {partition}, offset {offset}")
+        assert end.positions[str(partition)] == offset
+        assert world.hub.dump(subscription.positions) == end.positions
+        assert subscription.delivery.decode_errors == 1
+        again, skipped = Client(), {**end.positions, str(partition): offset + 1}
+        world.subscribe(again, form, start=AtPositions(skipped), until=ends)
+        rest = asked[first + 1 :]
+        there = next((index for index, place in enumerate(rest) if place in failing), None)
+        assert again.places == rest[:there], "who steps over it goes on"
+    else:
+        assert [end.reason for end in client.ends] in ([], [CloseReason.UNTIL])
 
 
 # --- fragments that cannot be made --------------------------------------------------------------------

@@ -18,9 +18,9 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from kiwi_gw.dialects.encoder import MAX_EVENT_BYTES, UNENCODABLE
-from kiwi_gw.dialects.lenses.decoders import UNDECODED, column_writer, json_text
+from kiwi_gw.dialects.lenses.decoders import column_writer, json_text
 from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import Batch, Decode, Encoded, Failure, WireFormat
+from kiwi_gw.model import Batch, Decode, Encoded, WireFormat
 from kiwi_gw.query.decode import objects
 from kiwi_gw.query.filtered import PROJECTION
 
@@ -55,8 +55,8 @@ def _wire(table: str, decode: Decode, projects: bool, max_event_bytes: int) -> W
 
 class RecordEncoder:
     """Make the fragments of a batch. One record that cannot be decoded yields nothing and is `decode_errors`;
-    one that is too large yields nothing and is `unsendable`. One that cannot be decoded is the failure, if
-    the source says so.
+    one that is too large yields nothing and is `unsendable`. One that cannot be decoded is `failing`, if the
+    source says so.
     """
 
     __slots__ = ("_close", "_max_event_bytes", "_projects", "_topic", "_write_key", "_write_value")
@@ -102,15 +102,15 @@ class RecordEncoder:
         ends, prefix_counts = array("Q"), array("Q", (0,))
         unsendable: list[int] = []
         decode_errors = 0
-        failure: Failure | None = None
+        failing: list[int] = []
         for index, row in enumerate(self._rows(batch)):
             try:
                 line = _encode(row) + b","
             except UNENCODABLE:
-                if not self._close:
+                if self._close:
+                    failing.append(index)
+                else:
                     decode_errors += 1
-                elif failure is None:
-                    failure = Failure.at(batch, index, UNDECODED)
             else:
                 if len(line) > self._max_event_bytes:
                     unsendable.append(index)
@@ -124,5 +124,5 @@ class RecordEncoder:
             prefix_counts,
             unsendable=tuple(unsendable),
             decode_errors=decode_errors,
-            failure=failure,
+            failing=tuple(failing),
         )

@@ -56,6 +56,12 @@ RATE_LIMITED: Final = "rate_limited"
 TOO_MANY: Final = "too many requests in too short a time"
 LOG_IN_FIRST: Final = "log in first: LOGIN, or a token in authToken"
 
+TOO_LATE: Final = "it took too long to find out whose token that is; try again"
+
+LEAST_WRITE_SECONDS: Final = 2.0
+"""With less left of the time for an answer nothing is written: what is written together, by anyone, has no
+more time than the one of it that has least."""
+
 _REQUEST_CHARACTERS: Final = 1_024
 """So much of a request is looked through in the time of one."""
 
@@ -244,6 +250,10 @@ class LensesV1Session:
                 yield from self._read_on(Reading(request.correlation_id, sqls, until))
             case messages.Unsubscribe():
                 yield from self._unsubscribe(request.correlation_id, content)
+            case messages.Publish() if until - now < LEAST_WRITE_SECONDS:
+                yield replies.error(request.correlation_id, f"not written: {TOO_LATE}")
+            case messages.Commit() if until - now < LEAST_WRITE_SECONDS:
+                yield replies.error(request.correlation_id, TOO_LATE)
             case messages.Publish():
                 yield from self._publish(request.correlation_id, content, until - now)
             case messages.Commit():

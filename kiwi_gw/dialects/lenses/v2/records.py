@@ -25,11 +25,10 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from kiwi_gw.dialects.encoder import UNENCODABLE, separators
-from kiwi_gw.dialects.lenses.decoders import UNDECODED
 from kiwi_gw.dialects.lenses.queries import Applied
 from kiwi_gw.dialects.lenses.v2.bad_frames import BadFrames
 from kiwi_gw.dialects.lenses.v2.timestamps import milliseconds, texts_of
-from kiwi_gw.model import Batch, Decode, Encoded, Failure, Steps, TimeSlice, WireFormat, at_once
+from kiwi_gw.model import Batch, Decode, Encoded, Steps, TimeSlice, WireFormat, at_once
 from kiwi_gw.query.avro import schema_id
 from kiwi_gw.query.decode import decoder
 from kiwi_gw.query.decoded_batch import DecodedBatch, decoded
@@ -113,7 +112,7 @@ def records_wire(form: RecordForm, projects: bool, applied: Applied, max_event_b
 
 class RecordFrames:
     """Make the frames of a batch. A frame that is too large yields nothing and is `unsendable`. A record
-    that cannot be decoded is the failure, if the source says so.
+    that cannot be decoded is `failing`, if the source says so.
     """
 
     __slots__ = ("_applied", "_bad", "_form", "_looked_at", "_max_event_bytes", "_projects", "_separators")
@@ -137,12 +136,12 @@ class RecordFrames:
         kept: Sequence[int] = range(len(batch))
         columns = batch.columns
         bad: set[int] = set()
-        failure: Failure | None = None
+        failing: set[int] = set()
         if self._applied.transform is not None:
             assert self._applied.transform.steps is not None  # noqa: S101  it is a query's
             changed = yield from self._applied.transform.steps(batch, turn)
             bad.update(changed.bad)
-            failure = changed.failure
+            failing.update(changed.failing)
             kept = kept if changed.kept is None else changed.kept
             columns = changed.columns
         if self._projects:
@@ -156,14 +155,13 @@ class RecordFrames:
         yield from turn.pause()
         found = _Frames(len(batch), self._separators, self._max_event_bytes)
         unread = yield from found.add(self._rows(batch, kept, keys, values), kept, turn)
-        if unread and self._applied.source.decode.close:
-            failure = Failure.earliest(failure, Failure.at(batch, unread[0], UNDECODED))
-        else:
-            bad.update(unread)
+        (failing if self._applied.source.decode.close else bad).update(unread)
         yield from turn.pause()
         shown = yield from found.encoded(sorted(bad), self._bad_frames(batch), turn, show=self._form.bad)
         labels = {**shown.prefix_counts_by_label, BYTES: sizes, SCANNED: _numbers(len(batch))}
-        return replace(shown, prefix_counts_by_label=labels, decode_errors=len(bad), failure=failure)
+        return replace(
+            shown, prefix_counts_by_label=labels, decode_errors=len(bad), failing=tuple(sorted(failing))
+        )
 
     def _part(
         self, view: DecodedBatch, root: str, kept: Sequence[int], turn: TimeSlice

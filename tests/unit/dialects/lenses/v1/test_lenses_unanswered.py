@@ -22,6 +22,7 @@ from kiwi_gw.core.notices import (
 from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.dialect_api.limits import SessionLimits
 from kiwi_gw.dialects.lenses.settings import LensesSource
+from kiwi_gw.dialects.lenses.v1.session import LEAST_WRITE_SECONDS, TOO_LATE
 from kiwi_gw.dialects.lenses.v1.topics import GIVE_UP_SECONDS
 from kiwi_gw.model import CloseReason, EventSchema, OverflowPolicy, SourceInfo
 from kiwi_gw.query.worker_messages import answer
@@ -289,12 +290,19 @@ def test_who_a_client_is_must_be_known_in_time_for_an_answer(kind: str) -> None:
 def test_so_has_who_writes() -> None:
     page = Page(Gateway("cars"))
     page.holds_calls = True
+    commits = {"commits": [{"topic": "cars", "partition": 0, "offset": 1}]}
     for token in ("a token", None):
         page.ask("PUBLISH", 1, {"topic": "cars", "value": "v"}, token)
-        page.pass_time(3.0)
+        page.pass_time(GIVE_UP_SECONDS - LEAST_WRITE_SECONDS)
         page.answer()
-        page.ask("COMMIT", 2, {"commits": [{"topic": "cars", "partition": 0, "offset": 1}]}, token)
-    assert [write.within for write in page.writes] == [GIVE_UP_SECONDS - 3.0, *[GIVE_UP_SECONDS] * 3]
+        page.ask("COMMIT", 2, commits, token)
+    assert [write.within for write in page.writes] == [LEAST_WRITE_SECONDS, *[GIVE_UP_SECONDS] * 3]
+    page.ask("PUBLISH", 3, {"topic": "cars", "value": "v"}, "another")
+    page.ask("COMMIT", 4, commits, "a third")
+    page.pass_time(GIVE_UP_SECONDS - LEAST_WRITE_SECONDS + 0.1)
+    page.answer()
+    assert len(page.writes) == 4
+    assert said(page.heard()) == [(3, "ERROR", f"not written: {TOO_LATE}"), (4, "ERROR", TOO_LATE)]
 
 
 def test_a_source_has_what_the_check_of_a_token_has_left_of_the_time_for_an_answer() -> None:

@@ -134,7 +134,7 @@ def test_a_source_that_ends_with_what_it_cannot_decode() -> None:
     gateway.publish("cars", b"1", b"{", b"3")
     heard = caller.heard()
     assert [message["type"] for message in heard][-2:] == ["ERROR", "END"]
-    assert heard[-2]["data"].endswith("the record cannot be decoded: partition 0, offset 1")
+    assert heard[-2]["data"].endswith(": partition 0, offset 1")
     assert caller.executions.count == 0
 
 
