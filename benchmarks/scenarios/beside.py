@@ -14,7 +14,7 @@ from math import ceil
 from typing import Any, Final, Literal
 
 from benchmarks.errors import RunVoid
-from benchmarks.lab import RUN_SECONDS, Lab, all_sent, finished
+from benchmarks.lab import RUN_SECONDS, Lab, all_sent
 from benchmarks.process import Worker, started
 from benchmarks.procfs import Meter
 from benchmarks.run import Run
@@ -34,6 +34,8 @@ _CLIENTS: Final[Mapping[Kind, int]] = {"a scan": 1, "eight scans": 8, "a flood":
 _FAN_OUT_RATE: Final = 200
 """Records per second of a fan-out beside them. It is no more than its clients want, and has to be done: the
 cores that are measured must be able to."""
+_STARTS_SECONDS: Final = 60.0
+"""That its producer goes on for longer than is measured beside it: others start meanwhile."""
 _WARM: Final = 1.0
 """Seconds for which a lone publisher publishes before that counts."""
 
@@ -149,35 +151,24 @@ async def _beside(
 
 @asynccontextmanager
 async def _fanned_out(lab: Lab, sizes: Sizes, server: Server, topic: str) -> AsyncIterator[list[int]]:
-    """Have clients of Lenses' v1 read another topic. Raises RunVoid if they had all of it before the block
-    was over, or had something else."""
+    """Have clients of Lenses' v1 read another topic. Raises RunVoid if that was over before the block."""
     theirs = replace(
         sizes,
         protocol="lenses",
         subscribers=_CLIENTS["a fan-out"],
         rate=min(sizes.rate, _FAN_OUT_RATE),
         delays=0,
-        seconds=2 * sizes.seconds + 10,
+        seconds=2 * sizes.seconds + _STARTS_SECONDS,
     )
     async with lab.load(theirs, server, [topic]) as load, lab.producer(theirs, [topic]) as producer:
         await producer.tell()
         await all_sent(producer)
         await load.hear("warm", RUN_SECONDS)
         await producer.tell()
-        await producer.hear_any(START_SECONDS)
+        begun = (await producer.hear_any(START_SECONDS))["started"]
         yield [load.pid, producer.pid]
-        over = now()
-        done = await finished(load)
-        result = await load.hear("result", RUN_SECONDS)
-    lab.note.line(
-        {
-            "system": "gateway",
-            "those": "a fan-out",
-            "longer": round(done["done"] - over, 1),
-        }
-    )
-    if result["faults"] or done["done"] < over:
-        raise RunVoid(f"a fan-out: {'; '.join(result['faults']) or 'it was over too early'}")
+        if now() > begun + theirs.seconds:
+            raise RunVoid("a fan-out: it was over too early")
 
 
 @asynccontextmanager
