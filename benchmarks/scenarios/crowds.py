@@ -3,8 +3,8 @@ do not read."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import trio
 
@@ -122,13 +122,18 @@ _STALLED = (
     Goal("until all have read", "s"),
     Goal("server cpu per delivery", "us"),
 )
-_FEW_STALLED: Any = {
-    "stalled": 10,
-    "rate": 5_000,
-    "seconds": 2.0,
-    "warm": 1_000,
-    "settings": {"window": _WINDOW | {"events": 2_000}},
-}
+_MANY_STALLED = Sizes(
+    subscribers=1,
+    stalled=1_000,
+    rate=2_000,
+    seconds=60.0,
+    warm=70_000,
+    subscribe=_DROPS,
+    settings={"window": _WINDOW},
+)
+_FEW_STALLED: Mapping[str, object] = {"stalled": 10, "rate": 5_000, "seconds": 2.0, "warm": 1_000}
+_FEW_WINDOW = {"window": _WINDOW | {"events": 2_000}}
+_LENSES = {"lenses": {"enabled": True}}
 
 SCENARIOS = (
     Scenario(
@@ -160,36 +165,24 @@ SCENARIOS = (
         name="stalled-1000",
         says="1,000 subscribers that do not read for 60 s while 2,000 records/s are produced, then do",
         measure=stalled,
-        sizes=Sizes(
-            subscribers=1,
-            stalled=1_000,
-            rate=2_000,
-            seconds=60.0,
-            warm=70_000,
-            subscribe=_DROPS,
-            settings={"window": _WINDOW},
-        ),
+        sizes=_MANY_STALLED,
         goals=_STALLED,
-        small=_FEW_STALLED,
+        small={**_FEW_STALLED, "settings": _FEW_WINDOW},
         repeat=1,
     ),
     Scenario(
         name="stalled-lenses",
         says="the same with 1,000 clients of Lenses' v1, who may each own the rest of one KAFKAMSG",
         measure=stalled,
-        sizes=Sizes(
-            subscribers=1,
-            stalled=1_000,
-            rate=2_000,
-            seconds=60.0,
-            warm=70_000,
+        sizes=replace(
+            _MANY_STALLED,
             protocol="lenses",
+            subscribe={},
             source={"subscriber": _DROPS},
-            settings={"window": _WINDOW, "lenses": {"enabled": True}},
+            settings={"window": _WINDOW, **_LENSES},
         ),
         goals=_STALLED,
-        small=_FEW_STALLED
-        | {"settings": {"window": _FEW_STALLED["settings"]["window"], "lenses": {"enabled": True}}},
+        small={**_FEW_STALLED, "settings": {**_FEW_WINDOW, **_LENSES}},
         repeat=1,
     ),
 )

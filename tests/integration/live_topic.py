@@ -1,4 +1,4 @@
-"""A statement of Lenses SQL v2 about a topic that is written to without a pause, and the ends of that."""
+"""Execute a statement of Lenses SQL v2 about a topic that is written to without a pause."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _ROUNDS = 3
 
 @dataclass(frozen=True)
 class Answer:
-    """What came, END at last. before, after: the ends right before the request, and right behind METADATA."""
+    """Hold what came, END at last. before, after: the ends right before the request and behind METADATA."""
 
     heard: list[Message]
     before: Ends
     after: Ends
 
     def bounds(self) -> Ends:
-        """Where it ended. AssertionError: that was no end that Kafka had when it was asked."""
+        """Return where it ended. Raises AssertionError: that was no end that Kafka had when it was asked."""
         assert self.heard[-2]["type"] == "STATS"
         (of_source,) = self.heard[-2]["data"]["sourcesStats"].values()
         found = {int(partition): each["offsetBound"] + 1 for partition, each in of_source.items()}

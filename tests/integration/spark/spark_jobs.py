@@ -1,4 +1,4 @@
-"""What Spark itself says of the jobs of a gateway's driver, in its log of events."""
+"""Read what Spark itself says of the jobs of a gateway's driver, in its log of events."""
 
 from __future__ import annotations
 
