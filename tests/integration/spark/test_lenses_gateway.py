@@ -226,9 +226,10 @@ async def test_who_leaves_while_spark_computes_has_given_everything_back(
         def leave(at_once: bool) -> float:
             """Return when it began to."""
             with ExitStack() as stack:
-                url = f"ws://{running.address}{PATH}"
-                sockets = [stack.enter_context(websocket(url)) for _ in range(2)]
-                for socket in sockets:
+                sockets = []
+                for _ in range(2):
+                    socket = stack.enter_context(websocket(f"ws://{running.address}{PATH}"))
+                    sockets.append(socket)
                     socket.send(endless)
                     while json.loads(socket.recv(timeout=PATIENCE))["type"] != "METADATA":
                         pass
