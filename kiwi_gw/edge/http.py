@@ -67,7 +67,7 @@ async def serve_http(
                 await trio.lowlevel.checkpoint()  # whoever has sent many at once is not the only one
             else:
                 received = await closing.receive(stream, limits.idle_seconds)
-            head = await read_head(stream, limits.head, received) if received else None
+            head = await read_head(stream, limits.head, received, before=head) if received else None
     except HttpError as error:
         routes.add_page(error.path, error)
         await refuse(stream, error, limits.send_seconds)

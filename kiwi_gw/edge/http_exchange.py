@@ -1,9 +1,9 @@
 """One HTTP request and its response, between a handler and a stream.
 
 A body is as long as its Content-Length says; a chunked one is read by h11. This adds what that leaves open:
-sizes, deadlines, and what a failing handler or a vanished client means. Every exchange has its own h11
-connection, which `kiwi_gw.edge.request_head` has had read the head under its limits, so h11 sees one request
-at a time. The response is written here: of its framing there is little (RFC 9112, 6 and 7.1).
+sizes, deadlines, and what a failing handler or a vanished client means. An exchange whose body is chunked has
+its own h11 connection, which has read the head, so h11 sees one request at a time. The response is written
+here: of its framing there is little (RFC 9112, 6 and 7.1).
 """
 
 from __future__ import annotations
@@ -112,16 +112,16 @@ class HttpExchange:
         self._closing = closing
         self._ends = ends
         self._add_page = add_page
-        self._chunked = head.header("transfer-encoding") is not None
+        self._chunks = None if head.header("transfer-encoding") is None else head.reader()
         self._left = int(head.header("content-length") or 0)  # of a body that is not chunked
-        self._body_over = not (self._chunked or self._left)
+        self._body_over = self._chunks is None and not self._left
         self._waits = head.header("expect") is not None and head.version == "1.1" and not self._body_over
         self._surplus = b""
         if head.surplus:
             self._take(head.surplus)
         self._body_bytes = 0
         self._received = 0
-        self._chunks = 0
+        self._chunks_read = 0
         self._waited = 0.0
         self._gone = False
         self._answered = False
@@ -259,7 +259,7 @@ class HttpExchange:
     @property
     def _leaves_much(self) -> bool:
         """Whether more of the body is left than is read only to be thrown away."""
-        return not self._body_over and (self._chunked or self._left > _PIPELINED)
+        return not self._body_over and (self._chunks is not None or self._left > _PIPELINED)
 
     async def _write(self, within: float, *parts: bytes) -> None:
         """Send them. What is long is not copied: it may be there for as long as its client likes, and so may
@@ -315,8 +315,8 @@ class HttpExchange:
 
     async def _read_body(self) -> bytes | None:
         """Read the next piece, empty only at the end of the body; None if the client left before it."""
-        if self._chunked:
-            return await self._read_chunks()
+        if self._chunks is not None:
+            return await self._read_chunks(self._chunks)
         if not self._surplus and not await self._receive_more():
             return None
         piece, self._surplus = self._surplus[: self._left], self._surplus[self._left :]
@@ -324,12 +324,12 @@ class HttpExchange:
         self._body_over = not self._left
         return piece
 
-    async def _read_chunks(self) -> bytes | None:
+    async def _read_chunks(self, chunks: h11.Connection) -> bytes | None:
         """Do the same with a chunked body."""
         parts: list[bytes] = []
         while True:
             try:
-                event = self._head.parsed.next_event()
+                event = chunks.next_event()
             except h11.RemoteProtocolError as error:
                 raise HttpError(400, "the request body is malformed") from error
             if isinstance(event, h11.Data):
@@ -346,10 +346,11 @@ class HttpExchange:
 
     def _count(self, event: h11.Data) -> None:
         self._body_bytes += len(event.data)
-        self._chunks += event.chunk_start
+        self._chunks_read += event.chunk_start
         if self._body_bytes > self._limits.body_bytes:
             raise self._too_large()
-        if self._chunks > _SMALL_CHUNKS and self._body_bytes < _SMALL * (self._chunks - _SMALL_CHUNKS):
+        small = self._chunks_read - _SMALL_CHUNKS
+        if small > 0 and self._body_bytes < _SMALL * small:
             raise HttpError(400, "the chunks of the request body are too small")
 
     async def _receive_more(self) -> bool:
@@ -373,15 +374,15 @@ class HttpExchange:
 
     def _take(self, data: bytes) -> None:
         """Keep what was read until it is looked at."""
-        if self._chunked:
-            self._head.parsed.receive_data(data)
+        if self._chunks is not None:
+            self._chunks.receive_data(data)
         else:
             self._surplus += data
 
     @property
     def _behind(self) -> bytes:
         """Return what was read behind the body, when that is over."""
-        return self._head.parsed.trailing_data[0] if self._chunked else self._surplus
+        return self._surplus if self._chunks is None else self._chunks.trailing_data[0]
 
     async def _drain_body(self) -> None:
         """Read what the handler left of a small body."""

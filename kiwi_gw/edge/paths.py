@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Generic, TypeVar
 from urllib.parse import unquote
 
@@ -23,7 +23,7 @@ class PathTable(Generic[T]):
 
     def __init__(self) -> None:
         self._exact: dict[str, T] = {}
-        self._patterns: dict[tuple[str | None, ...], tuple[str, T]] = {}
+        self._patterns: dict[tuple[str | None, ...], tuple[str, Sequence[str], T]] = {}
 
     def add(self, pattern: str, value: T) -> None:
         """Put it into the table. ValueError: this is no pattern, or one for the same paths is there."""
@@ -33,14 +33,14 @@ class PathTable(Generic[T]):
         if None not in segments:
             self._exact[pattern] = value
             return
-        self._patterns[segments] = pattern, value
+        self._patterns[segments] = pattern, _PARAMETER.findall(pattern), value
         by_parameters = sorted(self._patterns.items(), key=lambda item: item[0].count(None))
         self._patterns = dict(by_parameters)
 
     def at(self, pattern: str) -> T | None:
         """Return the value of exactly this pattern, whatever its parameters are called."""
         found = self._patterns.get(_segments(pattern))
-        return self._exact.get(pattern) if found is None else found[1]
+        return self._exact.get(pattern) if found is None else found[2]
 
     def find(self, path: str) -> tuple[str, T, Mapping[str, str]] | None:
         """Return the pattern that the path matches, its value, and the parameters, percent-decoded."""
@@ -48,8 +48,8 @@ class PathTable(Generic[T]):
         if exact is not None:
             return path, exact, NO_PARAMETERS
         given = path.split("/")
-        for segments, (pattern, value) in self._patterns.items():
-            if len(segments) == len(given) and (found := _parameters(pattern, given)) is not None:
+        for segments, (pattern, names, value) in self._patterns.items():
+            if len(segments) == len(given) and (found := _parameters(segments, names, given)) is not None:
                 return pattern, value, found
         return None
 
@@ -66,19 +66,20 @@ def _segments(pattern: str) -> tuple[str | None, ...]:
     return tuple(None if _PARAMETER.fullmatch(segment) else segment for segment in segments)
 
 
-def _parameters(pattern: str, given: list[str]) -> dict[str, str] | None:
+def _parameters(
+    segments: Sequence[str | None], names: Sequence[str], given: Sequence[str]
+) -> Mapping[str, str] | None:
     """Return the parameters, if the segments match."""
-    found: dict[str, str] = {}
-    for segment, text in zip(pattern.split("/"), given, strict=True):
-        match = _PARAMETER.fullmatch(segment)
-        if match is None:
-            if segment != text:
-                return None
-            continue
-        try:
-            found[match[1]] = unquote(text, errors="strict")
-        except UnicodeDecodeError:
+    texts = []
+    for segment, text in zip(segments, given, strict=True):
+        if segment is None:
+            texts.append(text)
+        elif segment != text:
             return None
-        if not 0 < len(found[match[1]]) <= _MOST_CHARACTERS:
-            return None
-    return found
+    try:
+        found = [unquote(text, errors="strict") for text in texts]
+    except UnicodeDecodeError:
+        return None
+    if not all([0 < len(text) <= _MOST_CHARACTERS for text in found]):  # noqa: C419  (sooner)
+        return None
+    return dict(zip(names, found, strict=True))

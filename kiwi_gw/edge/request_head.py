@@ -5,6 +5,9 @@ request ends; they are refused here: a line that ends in a bare LF, control char
 Content-Length twice or beside Transfer-Encoding, Transfer-Encoding in HTTP/1.0.
 
 Limits are judged byte by byte, so the verdict does not depend on how the bytes were cut on their way.
+
+Who keeps a connection mostly sends the same head again, with another Content-Length at most: that is
+recognised by its bytes and not parsed again (`_same_again`).
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import h11
 import trio
@@ -27,6 +30,8 @@ _HOST = re.compile(r"(?:[A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 _ABSOLUTE = re.compile(r"(?:http|ws)s?://([^/?#]*)([^?#]*)(\?[^#]*)?", re.IGNORECASE)
 _PATH = re.compile(rb"[A-Z]+ (?:(?:http|ws)s?://[^/ \r\n]*)?(/[^ ?\r\n]*)", re.IGNORECASE)
 _CONTENT_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([^\r]*)", re.IGNORECASE)
+_PLAIN_LENGTH = re.compile(rb"\r\ncontent-length: ([0-9]{1,9})(?=\r\n)", re.IGNORECASE)
+_LENGTH = re.compile(rb"[0-9]{1,9}(?=\r\n)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,6 @@ class RequestHead:
     query: what follows `?`, without it. headers: names in lower case, values as Latin-1 text, in order; where
     the target has an authority (RFC 9112, 3.2.2), that is their `host`, whatever the client's says.
     version: `1.0` or `1.1`. raw: the head's bytes with the blank line. surplus: bytes read behind it.
-    parsed: h11's connection that has read the head and nothing behind it, for the one exchange that follows.
     first: of every header its first value.
     """
 
@@ -59,7 +63,6 @@ class RequestHead:
     headers: tuple[tuple[str, str], ...] = field(repr=False)
     version: str
     raw: bytes = field(repr=False)
-    parsed: h11.Connection = field(repr=False, compare=False)
     surplus: bytes = field(repr=False)
     first: Mapping[str, str] = field(repr=False, compare=False)
 
@@ -73,9 +76,9 @@ class RequestHead:
 
     def listed(self, name: str) -> list[str]:
         """Return the members of a comma-separated header, from all its lines."""
-        values = self.values(name)
-        parts = ",".join(values).split(",") if values else ()
-        return [member for part in parts if (member := part.strip())]
+        if name not in self.first:
+            return []
+        return [member for part in ",".join(self.values(name)).split(",") if (member := part.strip())]
 
     def tokens(self, name: str) -> list[str]:
         """Return the same in lower case."""
@@ -85,6 +88,10 @@ class RequestHead:
     def persistent(self) -> bool:
         """Return whether the client may send more requests on the connection (RFC 9112, 9.3)."""
         return self.version == "1.1" and "close" not in self.tokens("connection")
+
+    def reader(self) -> h11.Connection:
+        """Return a parser that has read the head and nothing behind it, for a body in chunks."""
+        return _parse(self.raw)[0]
 
     def credential(self, remote: str = "", *, secure: bool = False) -> HeadCredential:
         """Return the head as plugins see it."""
@@ -174,16 +181,19 @@ class HeadCollector:
 async def read_head(
     stream: trio.abc.ReceiveStream,
     limits: HeadLimits,
-    received: bytes | bytearray = b"",
+    received: bytes = b"",
     deadline: float = math.inf,
+    before: RequestHead | None = None,
 ) -> RequestHead | None:
     """Read one request head; None if the client closed the connection before its first byte.
 
     received: bytes that were read before (pipelined, or the ones that ended an idle wait). deadline: by
-    Trio's clock, where the client has had some of its time before.
+    Trio's clock, where the client has had some of its time before. before: the connection's last head.
     Raises HttpError for what must be answered (408 at the deadline), trio.BrokenResourceError where the
     connection broke.
     """
+    if before is not None and (head := _same_again(before, received, limits)) is not None:
+        return head
     collector = HeadCollector(limits)
     head = collector.feed(received) if received else None
     if head is not None:
@@ -200,6 +210,26 @@ async def read_head(
     raise collector.error(408, f"no complete request head within {limits.seconds:g} s")
 
 
+def _same_again(before: RequestHead, data: bytes, limits: HeadLimits) -> RequestHead | None:
+    """Return the head that data begins with, if it is the same as one that was parsed, but for the number in
+    its only Content-Length. None: it may be another one, or not be there as a whole."""
+    raw = before.raw
+    if data.startswith(raw):
+        return replace(before, surplus=data[len(raw) :])
+    if (length := _PLAIN_LENGTH.search(raw)) is None or not data.startswith(raw[: length.start(1)]):
+        return None
+    found = _LENGTH.match(data, length.start(1))
+    if found is None or not data.startswith(raw[length.end(1) :], found.end()):
+        return None
+    size = len(raw) + len(found[0]) - len(length[1])
+    if size > limits.total_bytes:
+        return None
+    value = found[0].decode()
+    headers = tuple([(name, value if name == "content-length" else old) for name, old in before.headers])
+    first = {**before.first, "content-length": value}
+    return replace(before, raw=data[:size], surplus=data[size:], headers=headers, first=first)
+
+
 def parse_head(raw: bytes, surplus: bytes = b"") -> RequestHead:
     """Parse one whole head, from the request line to the blank line. Raises HttpError."""
     if raw.translate(None, _LEGAL):
@@ -208,7 +238,7 @@ def parse_head(raw: bytes, surplus: bytes = b"") -> RequestHead:
         raise HttpError(400, "HTTP/2 is not spoken here; use HTTP/1.1")
     if b"\r\n " in raw or b"\r\n\t" in raw:
         raise HttpError(400, "folded header lines are obsolete and refused")
-    parsed, request = _parse(raw)
+    request = _parse(raw)[1]
     version = request.http_version.decode()
     if version not in ("1.0", "1.1"):
         raise HttpError(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
@@ -220,7 +250,7 @@ def parse_head(raw: bytes, surplus: bytes = b"") -> RequestHead:
     if authority is not None:
         headers = (("host", authority), *(pair for pair in headers if pair[0] != "host"))
     method, first = request.method.decode(), dict(reversed(headers))
-    head = RequestHead(method, target, path, query, headers, version, raw, parsed, surplus, first)
+    head = RequestHead(method, target, path, query, headers, version, raw, surplus, first)
     _check_framing(head)
     return head
 

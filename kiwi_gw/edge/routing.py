@@ -119,14 +119,14 @@ class Routes:
     def resolve(self, head: RequestHead) -> WebSocketMatch | HttpMatch:
         """Find it, or raise HttpError: 404 unknown path (also for an upgrade where only HTTP is served), 405
         wrong method, 426 a plain request where only WebSocket is spoken, 400 a bad handshake."""
-        served = self._websocket.find(head.path)
         if wants_websocket(head):
+            served = self._websocket.find(head.path)
             if served is None:
                 raise HttpError(404, "no WebSocket protocol is served at this path")
             return WebSocketMatch(served[1], served[2], check_upgrade(head))
         found = self._http.find(head.path)
         if found is None:
-            if served is None:
+            if self._websocket.find(head.path) is None:
                 raise HttpError(404, "nothing is served at this path")
             if head.method in ("GET", "HEAD"):
                 raise upgrade_required()

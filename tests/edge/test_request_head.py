@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
+from functools import partial
 
+import h11
 import pytest
 import trio
 import trio.testing
@@ -272,3 +275,75 @@ async def test_a_client_that_leaves_inside_its_head_gets_400() -> None:
     with pytest.raises(HttpError) as caught:
         await read_head(server, LIMITS)
     assert caught.value.status == 400
+
+
+LENGTHS = [
+    "",
+    "Content-Length: 5",
+    "content-length:5",
+    "Content-Length:  7 ",
+    "Content-Length: 007",
+    "X: Content-Length: 5",
+]
+HEADS = st.builds(
+    lambda path, *lines: "\r\n".join([f"POST {path} HTTP/1.1", *filter(None, lines), "", ""]).encode(),
+    st.sampled_from(["/", "/a?b=c"]),
+    st.sampled_from(["", "Connection: close"]),
+    st.sampled_from(LENGTHS),
+    st.sampled_from(["Host: h", "Host: other", ""]),
+    st.sampled_from(["", "Content-Length: 6", "Expect: 100-continue"]),
+)
+NUMBERS = st.sampled_from(
+    [b"", b"0", b"5", b"12", b"0012", b"5, 5", b"+5", b"5\r\nA: 5", b"9" * 9, b"9" * 10, b"9" * 30]
+)
+
+
+async def read(data: bytes, limits: HeadLimits, before: RequestHead | None) -> object:
+    client, server = trio.testing.memory_stream_pair()
+    await client.send_eof()
+    try:
+        head = await read_head(server, limits, data, before=before)
+    except HttpError as error:
+        return error.status, str(error), error.path
+    return head, None if head is None else dict(head.first)
+
+
+@given(HEADS, NUMBERS, st.binary(max_size=3), st.integers(0, 12), st.data())
+async def test_the_next_head_is_read_as_if_there_had_been_none_before(
+    raw: bytes, number: bytes, surplus: bytes, room: int, data: st.DataObject
+) -> None:
+    try:
+        before = parse_head(raw)
+    except HttpError:
+        return
+    limits = HeadLimits(total_bytes=len(raw) + room)
+    following = data.draw(st.one_of(st.just(raw), HEADS, st.just(re.sub(rb"(?<=: )5", number, raw))))
+    following = following[: data.draw(st.integers(len(following) - 3, len(following)))] + surplus
+    assert await read(following, limits, before) == await read(following, limits, None)
+
+
+async def test_a_head_that_comes_again_may_be_no_longer_than_others() -> None:
+    raw = b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n"
+    with pytest.raises(HttpError) as caught:
+        await read_head(
+            trio.testing.memory_stream_pair()[0],
+            HeadLimits(total_bytes=len(raw)),
+            raw.replace(b"9", b"10"),
+            before=parse_head(raw),
+        )
+    assert caught.value.status == 431
+
+
+def test_a_head_that_comes_again_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n"
+    before = parse_head(raw)
+    monkeypatch.setattr(h11, "Connection", None)
+    longer = raw.replace(b"9", b"10")
+    for data, size in ((raw, "9"), (longer, "10")):
+        head = trio.run(partial(read_head, trio.testing.memory_stream_pair()[0], LIMITS, data, before=before))
+        assert head is not None
+        assert (head.raw, head.header("content-length"), head.values("content-length")) == (
+            data,
+            size,
+            [size],
+        )
