@@ -65,9 +65,11 @@ def dialect_handler(
             if body is None:
                 body = await _body(asked, route, came)
             rights.resume()
-            if len(body) > _LITTLE_BYTES or (body and _is_gzip(asked.head)):
+            zipped = bool(body) and asked.head.tokens("content-encoding") == ["gzip"]
+            if zipped or len(body) > _LITTLE_BYTES:
                 await rights.wait_turn()
-            body = _inflated(asked, body, route.max_body_bytes, came)
+            if zipped:
+                body = _inflated(body, route.max_body_bytes, came)
             found = route.answer(
                 HttpRequest(asked.credential, parameters, identity, route.read_body(body), rights, admitted)
             )
@@ -178,15 +180,8 @@ def _media_type(head: RequestHead) -> str:
     return (head.header("content-type") or "").partition(";")[0].strip().lower()
 
 
-def _is_gzip(head: RequestHead) -> bool:
-    return head.tokens("content-encoding") == ["gzip"]
-
-
-def _inflated(asked: PlainRequest, body: bytes, most: int, came: Callable[[int], None]) -> bytes:
-    """Return what the body is without its Content-Encoding; gzip may have several members (RFC 1952). Raises
-    HttpError."""
-    if not body or not _is_gzip(asked.head):
-        return body
+def _inflated(body: bytes, most: int, came: Callable[[int], None]) -> bytes:
+    """Return what a gzip body is of, which may have several members (RFC 1952). Raises HttpError."""
     found = b""
     while body:
         inflator = zlib.decompressobj(_GZIP)
