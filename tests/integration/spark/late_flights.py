@@ -16,7 +16,7 @@ from tests.integration.gateway import GatewayProcess, kafka_config
 from tests.integration.spark.shared_classes import small_jvm
 from tests.topics import Record
 
-PATIENCE = 150
+PATIENCE = 240
 """Seconds. Spark takes 10 s to start on a machine that has nothing else to do."""
 
 
