@@ -38,6 +38,8 @@ Headers = tuple[tuple[str, str], ...]
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _LITTLE_BYTES: Final = 32_768
 """A larger body is read when it is its request's turn; and any that is gzip, which may be a megabyte."""
+_MOST_MEMBERS: Final = 64
+"""Of a gzip body: to begin another one copies all that is behind it."""
 
 
 def dialect_handler(
@@ -182,8 +184,11 @@ def _media_type(head: RequestHead) -> str:
 
 def _inflated(body: bytes, most: int, came: Callable[[int], None]) -> bytes:
     """Return what a gzip body is of, which may have several members (RFC 1952). Raises HttpError."""
-    found = b""
+    found, members = b"", 0
     while body:
+        members += 1
+        if members > _MOST_MEMBERS:
+            raise HttpError(400, f"a gzip body has at most {_MOST_MEMBERS} members")
         inflator = zlib.decompressobj(_GZIP)
         try:
             found += inflator.decompress(body, most + 1 - len(found))

@@ -412,6 +412,19 @@ async def test_gzip_may_have_several_members() -> None:
         assert (await ask(gateway, parts, headers=[JSON, ("Content-Encoding", "gzip")]))[0] == 200
 
 
+async def test_gzip_may_not_have_any_number_of_members() -> None:
+    """A megabyte of empty ones would take more than a second, and as long from everybody else."""
+    body = gzip.compress(b"") * 50_000 + gzip.compress(json.dumps(messages({"value": "a"})).encode())
+    assert len(body) < 1 << 20
+    async with pulsar() as (gateway, _):
+        status, _, answer = await ask(gateway, body, headers=[JSON, ("Content-Encoding", "gzip")])
+        assert (status, answer["error_code"], answer["message"]) == (
+            400,
+            40001,
+            "a gzip body has at most 64 members",
+        )
+
+
 async def test_a_gateway_that_stops_answers_the_requests_that_there_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
