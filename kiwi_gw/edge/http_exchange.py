@@ -294,6 +294,8 @@ class HttpExchange:
 
     async def _read_whole_body(self, most: int, came: Callable[[int], None]) -> bytes:
         """Raises HttpError for a body that is too large, too slow or malformed."""
+        if self._left > most:
+            raise HttpError(413, f"the body is larger than {most} bytes")
         if self._waits:
             self._waits = False
             await self._write(self._limits.send_seconds, b"HTTP/1.1 100 Continue\r\n\r\n")

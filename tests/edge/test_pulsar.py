@@ -347,14 +347,33 @@ async def test_a_body_is_not_asked_for_in_vain() -> None:
         async with await gateway.connect() as stream:
             await stream.send_all(EXPECTING.format(OWN).replace("\n", "\r\n").encode())
             assert (await stream.receive_some()).startswith(b"HTTP/1.1 100")
+        # What takes no body asks for none.
+        head = EXPECTING.format(OWN + "/partitions/0/messages").replace("POST", "GET", 1)
+        assert (await raw(gateway, head)).startswith(b"HTTP/1.1 413")
 
 
-async def test_who_may_not_write_holds_up_nobody_who_may() -> None:
+@pytest.mark.parametrize("path", ["/subscription/s", "/subscription/s/cursor"])
+@pytest.mark.parametrize(
+    ("topic", "who", "code"),
+    [("none", "writer", 40401), ("orders", "nobody", 40401), ("orders", "reader", 40301)],
+)
+async def test_who_has_no_right_to_a_subscription_is_not_asked_for_a_body(
+    path: str, topic: str, who: str, code: int
+) -> None:
+    async with pulsar(rights=True) as (gateway, _):
+        head = EXPECTING.format(f"/topics/public/default/{topic}{path}")
+        answer = await raw(gateway, head.replace("Expect", f"Authorization: Bearer {who}\nExpect"))
+        assert answer.startswith(b"HTTP/1.1 40"), "and not 100"
+        assert f'"error_code":{code}'.encode() in answer
+
+
+@pytest.mark.parametrize("path", [OWN, OWN + "/subscription/s", OWN + "/subscription/s/cursor"])
+async def test_who_may_not_write_holds_up_nobody_who_may(path: str) -> None:
     """However many begin to send what they have no right to."""
     async with pulsar(rights=True) as (gateway, _), AsyncExitStack() as stack:
         for _ in range(70):
             stream = await stack.enter_async_context(await gateway.connect())
-            head = EXPECTING.format(OWN).replace("Expect: 100-continue\n", "Authorization: Bearer nobody\n")
+            head = EXPECTING.format(path).replace("Expect: 100-continue\n", "Authorization: Bearer nobody\n")
             await stream.send_all(head.replace("1000", "1048576").replace("\n", "\r\n").encode())
             with suppress(trio.BrokenResourceError):
                 await stream.send_all(b" " * 100_000)

@@ -44,7 +44,7 @@ from kiwi_gw.dialects.pulsar.subscriptions import (
     ack_seconds,
     terms,
 )
-from kiwi_gw.dialects.pulsar.topics import ConsumedTopic, check_rights, consumed_topic
+from kiwi_gw.dialects.pulsar.topics import ConsumedTopic, admit, check_rights, consumed_topic
 from kiwi_gw.dialects.pulsar.values import AS_THE_SOURCE_SAYS, Kind, ReadAs
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import Action, Identity, StartAt
@@ -58,6 +58,7 @@ _NO_PORT: Final = PulsarError(
     "here are no consumers: of several workers each needs a port of its own (server.worker_port)",
     allow="OPTIONS",
 )
+_CREATE: Final = (Action.SUBSCRIBE, Action.REPLAY, Action.COMMIT)
 _FETCH: Final = (Action.SUBSCRIBE, Action.REPLAY)
 Given = list[tuple[Message, int]]
 """Messages that an answer has, each with how often it was delivered by then."""
@@ -74,11 +75,15 @@ class Consuming:
     ids: ConsumerIds | None
     load: SubscriptionLoad = field(default_factory=SubscriptionLoad)
 
+    def admit_new(self, path: SubscriptionPath, rights: ClientRights) -> HttpResponse | None:
+        """Answer a client that may make no consumers there."""
+        error = admit(path, rights, self.settings, _CREATE)
+        return None if error is None else error.response
+
     async def create(self, request: HttpRequest[SubscriptionPath, bytes]) -> Any:
         """Make a consumer of a subscription, and the subscription with it if there is none."""
         try:
-            actions = (Action.SUBSCRIBE, Action.REPLAY, Action.COMMIT)
-            topic = await consumed_topic(request.parameters, request.rights, self.settings, actions)
+            topic = await consumed_topic(request.parameters, request.rights, self.settings, _CREATE)
             if self.ids is None:
                 return _NO_PORT.response
             return await self._create(request, topic, _wanted(request.body), self.ids)

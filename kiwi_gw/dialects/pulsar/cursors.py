@@ -31,7 +31,7 @@ from kiwi_gw.dialects.pulsar.messages import (
 from kiwi_gw.dialects.pulsar.partition_cursor import PartitionCursor
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings
 from kiwi_gw.dialects.pulsar.subscriptions import Subscription, SubscriptionLoad
-from kiwi_gw.dialects.pulsar.topics import ConsumedTopic, consumed_topic
+from kiwi_gw.dialects.pulsar.topics import ConsumedTopic, admit, consumed_topic
 from kiwi_gw.errors import CommitRefused
 from kiwi_gw.model import Action, AtTime, Positions, StartAt
 
@@ -40,6 +40,7 @@ _MOVED: Final = "the partitions of some messages are another gateway's now: they
 _NO_SUBSCRIPTION: Final = "there is no such subscription"
 _HAS_CONSUMERS: Final = "the subscription has consumers; force=true ends it"
 _GONE: Final = HttpResponse(204)
+_CHANGE: Final = (Action.SUBSCRIBE, Action.COMMIT)
 
 MOST_SHOWN: Final = 100
 """Runs of acknowledged messages that are shown of a partition."""
@@ -62,9 +63,14 @@ class Cursors:
         """Say how far a subscription is, and who its consumers here are."""
         return await self._answer(request, (Action.SUBSCRIBE,), self._see)
 
+    def admit_change(self, path: SubscriptionPath, rights: ClientRights) -> HttpResponse | None:
+        """Answer a client that may not change cursors there."""
+        error = admit(path, rights, self.settings, _CHANGE)
+        return None if error is None else error.response
+
     async def change(self, request: Request) -> CursorAnswer | HttpResponse:
         """Acknowledge messages, have them come back, or go on from elsewhere."""
-        return await self._answer(request, (Action.SUBSCRIBE, Action.COMMIT), self._change)
+        return await self._answer(request, _CHANGE, self._change)
 
     async def forget(self, request: HttpRequest[ForgetParameters, bytes]) -> HttpResponse:
         """Forget a subscription; one with consumers only by force."""

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from kiwi_gw.core.commands import Session
 from kiwi_gw.dialect_api.dialect import Document, Route
-from kiwi_gw.dialect_api.http import ErrorPages, HttpRequest, HttpRoute
+from kiwi_gw.dialect_api.http import ClientRights, ErrorPages, HttpRequest, HttpResponse, HttpRoute
 from kiwi_gw.dialect_api.limits import SessionLimits
 from kiwi_gw.dialects.pulsar.broker_shape import BrokerProducing
 from kiwi_gw.dialects.pulsar.consumer_ids import ConsumerIds
@@ -102,10 +102,26 @@ def _subscriptions(settings: PulsarSettings, ids: ConsumerIds | None) -> Sequenc
     cursors = Cursors(settings, consuming.load)
     cursor, consumer = SUBSCRIPTION + "/cursor", SUBSCRIPTION + "/{what}/{consumer}"
     routes: list[Route] = [
-        _route("POST", SUBSCRIPTION, consuming.create, SubscriptionPath, ConsumerMade, NewConsumer),
+        _route(
+            "POST",
+            SUBSCRIPTION,
+            consuming.create,
+            SubscriptionPath,
+            ConsumerMade,
+            NewConsumer,
+            admit=consuming.admit_new,
+        ),
         _route("DELETE", SUBSCRIPTION, cursors.forget, ForgetParameters, Nothing),
         _route("GET", cursor, cursors.see, SubscriptionPath, CursorAnswer),
-        _route("POST", cursor, cursors.change, SubscriptionPath, CursorAnswer, CursorRequest),
+        _route(
+            "POST",
+            cursor,
+            cursors.change,
+            SubscriptionPath,
+            CursorAnswer,
+            CursorRequest,
+            admit=cursors.admit_change,
+        ),
     ]
     for word in ("consumer", "consumers"):
         path = consumer.replace("{what}", word)
@@ -126,6 +142,7 @@ def _route(
     shown: type[Struct] | None = None,
     *,
     head: bool = True,
+    admit: Callable[[Any, ClientRights], HttpResponse | None] | None = None,
 ) -> Route:
     return HttpRoute(
         method,
@@ -138,6 +155,7 @@ def _route(
         pages=True,
         json_only=True,
         shown=shown,
+        admit=admit,
         error_type=JSON,
         empty=returns is Nothing,
         body_required=shown is not NewConsumer,

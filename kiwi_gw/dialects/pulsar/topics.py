@@ -124,6 +124,20 @@ async def consumed_topic(
     return await when_started(lambda: _consumed_topic(path, rights, settings, actions), rights, START_SECONDS)
 
 
+def admit(
+    path: SubscriptionPath, rights: ClientRights, settings: PulsarSettings, actions: Sequence[Action]
+) -> PulsarError | None:
+    """Say why a client may not do these, before anything is read of what it brings. None: it may, or the
+    source has not started yet; `consumed_topic` waits for that."""
+    try:
+        _consumed_topic(path, rights, settings, actions)
+    except NotStarted:
+        return None
+    except PulsarError as error:
+        return error
+    return None
+
+
 def _consumed_topic(
     path: SubscriptionPath, rights: ClientRights, settings: PulsarSettings, actions: Sequence[Action]
 ) -> ConsumedTopic:
