@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kiwi_gw.api import Sharing
+from kiwi_gw.api import CommitRefused, Sharing
+from kiwi_gw.codes import RefusalCode
 from kiwi_gw.model import Batch, Positions, Ranges, StartAt, WireFormat
 
 
@@ -89,6 +90,15 @@ class GroupTerms:
     start: StartAt
 
 
+class PartitionsMoved(CommitRefused):
+    """Of what was to be kept, that of these partitions was not: the member has them no more, or anew. That of
+    the others was."""
+
+    def __init__(self, partitions: Collection[int]) -> None:
+        super().__init__(RefusalCode.MOVED, "the partition is another member's now")
+        self.partitions = frozenset(partitions)
+
+
 WireOf = Callable[[Collection[int]], WireFormat]
 """Makes the wire format of some of a source's partitions."""
 
@@ -145,6 +155,14 @@ class GroupReader(Protocol):
     def view(self) -> object:
         """Return what stands for all that is changed of its events now (`ClientRights.view`)."""
 
+    @property
+    def given(self) -> Mapping[int, int]:
+        """Return which partitions it has, each with the number of the assignment that has given it."""
+
+    @property
+    def leaving(self) -> bool:
+        """Return whether it is about to leave, or has left: `wait_left`."""
+
     async def wait_ready(self, within: float) -> None:
         """Wait for the first assignment. SubscribeRefused: why there is none."""
 
@@ -154,9 +172,11 @@ class GroupReader(Protocol):
     def look(self) -> None:
         """Have it read on, where there is room again or where `offsets` were changed; wake all who wait."""
 
-    async def commit(self, partitions: Collection[int]) -> None:
+    async def commit(self, partitions: Collection[int], given: Mapping[int, int] | None = None) -> None:
         """Have the source keep how far the sink is in these, together with what others want kept meanwhile.
-        CommitRefused: none of it was kept, and why."""
+        given: as it was when the sink came to be there, if not now: of a partition that has gone and come
+        again since, the sink knows nothing of that. Raises PartitionsMoved; CommitRefused: none of it was
+        kept, and why."""
 
     def rewind(self) -> None:
         """Read on from where the sink says now."""

@@ -8,7 +8,7 @@ more, it is over.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
@@ -16,9 +16,9 @@ from typing import Final, Protocol
 import structlog
 import trio
 
-from kiwi_gw.api import CommitRefused, GroupMember, Groups, History
+from kiwi_gw.api import CommitRefused, GroupAssignment, GroupMember, Groups, History
 from kiwi_gw.codes import RefusalCode
-from kiwi_gw.dialect_api.reading import AtEvents, GroupSink, GroupTerms, ReadingOver, WireOf
+from kiwi_gw.dialect_api.reading import AtEvents, GroupSink, GroupTerms, PartitionsMoved, ReadingOver, WireOf
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import Identity, OverflowPolicy, Positions, StartAt
 from kiwi_gw.runtime.plugin_faults import FaultBarrier, words
@@ -55,10 +55,12 @@ class ReaderRights(Turn, Protocol):
 @dataclass(slots=True)
 class _Committing:
     """What is to be committed together. done: set when it is, or is not. moved: of the partitions, those that
-    the member does not have any more."""
+    the member does not have any more. given: as `GroupReader.given`, when it was looked how far the sink
+    is."""
 
     partitions: set[int] = field(default_factory=set)
     moved: set[int] = field(default_factory=set)
+    given: Mapping[int, int] = field(default_factory=dict)
     done: trio.Event = field(default_factory=trio.Event)
     refused: CommitRefused | None = None
 
@@ -92,7 +94,9 @@ class SourceGroupReader:
         self._history: History = source
         self._member: GroupMember | None = None
         self._over: ReadingOver | None = None
-        self._left = False
+        self._left = self._leaving = False
+        self._given: Mapping[int, int] = {}
+        self._assignments = 0
         self._news = trio.Event()
         self._changed = Wakeup()
         self._scope = trio.CancelScope()
@@ -128,6 +132,14 @@ class SourceGroupReader:
     def view(self) -> object:
         return self._rights.view(self.source_id)
 
+    @property
+    def given(self) -> Mapping[int, int]:
+        return self._given
+
+    @property
+    def leaving(self) -> bool:
+        return self._leaving
+
     def look(self) -> None:
         self._changed.set()
         self._tell()
@@ -137,21 +149,23 @@ class SourceGroupReader:
         self.look()
 
     def close(self) -> None:
+        self._leaving = True
         self._scope.cancel()
 
     async def wait_left(self) -> None:
         while self._over is None or not self._left:
             await self._news.wait()
 
-    async def commit(self, partitions: Collection[int]) -> None:
+    async def commit(self, partitions: Collection[int], given: Mapping[int, int] | None = None) -> None:
+        had = self._given if given is None else given
         mine = self._next = self._next or _Committing()
         mine.partitions.update(partitions)
         if not self._writing:
             self._writing = True
             self._context.spawn(self._write)
         await mine.done.wait()
-        if mine.moved.intersection(partitions):
-            raise _moved()
+        if moved := {p for p in partitions if p in mine.moved or had.get(p) != mine.given.get(p)}:
+            raise PartitionsMoved(moved)
         if mine.refused is not None:
             raise CommitRefused(mine.refused.code, str(mine.refused), retry=mine.refused.retry)
 
@@ -173,8 +187,9 @@ class SourceGroupReader:
 
     async def _commit(self, committing: _Committing) -> str:
         """Commit. Returns what came of it, as metrics have it."""
+        committing.given = self._given
         if self._member is None or self._over is not None:
-            committing.refused = _moved()
+            committing.moved = committing.partitions
             return "refused"
         positions = self._sink.commits(committing.partitions)
         committing.moved = committing.partitions - positions.keys()
@@ -183,7 +198,7 @@ class SourceGroupReader:
         self._sink.uncommitted -= committing.partitions
         with FaultBarrier() as barrier:
             if positions:
-                await self._member.commit(positions)
+                committing.moved.update(await _kept(self._member, positions))
         if barrier.error is not None:
             self._sink.uncommitted |= owed & self._sink.offsets.keys()
         if isinstance(barrier.error, CommitRefused):
@@ -194,7 +209,7 @@ class SourceGroupReader:
             unknown = "not known whether it was committed"
             committing.refused = CommitRefused(RefusalCode.UNAVAILABLE, unknown, retry=True)
             return "failed"
-        return "ok" if positions else "refused"
+        return "ok" if committing.moved < committing.partitions else "refused"
 
     async def _run(self) -> None:
         over = ReadingOver(RefusalCode.CANCELLED, "the member has left the group")
@@ -207,6 +222,7 @@ class SourceGroupReader:
                     nursery.start_soon(self._keep_looking, nursery.cancel_scope)
                     while True:
                         news = await member.next_assignment()
+                        self._note(news)
                         self._sink.assigned(news.given, news.kept, news.members)
                         self._member = member
                         self.rewind()
@@ -216,11 +232,16 @@ class SourceGroupReader:
                 log.error("a group reader failed", source=self.source_id, exc_info=barrier.error)
                 over = ReadingOver(RefusalCode.INTERNAL_ERROR, words(barrier.error))
         finally:
-            self._over, self._left = self._over or over, True
+            self._over, self._left, self._leaving = self._over or over, True, True
             self._sink.over(self._over)
             self._there.discard(self)
             self._meter.redelivered += self._sink.redelivered
             self._tell()
+
+    def _note(self, news: GroupAssignment) -> None:
+        self._assignments += 1
+        kept = {p: number for p, number in self._given.items() if p in news.kept}
+        self._given = kept | dict.fromkeys(news.given, self._assignments)
 
     async def _begin(self) -> Positions:
         """Say where a group begins that has committed nothing."""
@@ -238,6 +259,7 @@ class SourceGroupReader:
                     with suppress(CommitRefused):  # it is tried again, or another's
                         await self.commit(partitions)
                 continue
+            self._leaving = True
             scope.cancel()
             return
 
@@ -251,7 +273,7 @@ class SourceGroupReader:
                 else:
                     await self._changed.wait()
             if over is not None:
-                self._over = over
+                self._over, self._leaving = over, True
                 scope.cancel()
                 return
 
@@ -288,5 +310,17 @@ class SourceGroupReader:
             return ReadingOver(refused.code, str(refused))
 
 
-def _moved() -> CommitRefused:
-    return CommitRefused(RefusalCode.MOVED, "the partition is another member's now")
+async def _kept(member: GroupMember, positions: Mapping[int, tuple[int, str]]) -> Collection[int]:
+    """Commit. Returns the partitions that the member does not have any more. Raises CommitRefused for all
+    else."""
+    try:
+        await member.commit(positions)
+    except CommitRefused as refused:
+        if refused.code != RefusalCode.MOVED:
+            raise
+    else:
+        return ()
+    if len(positions) == 1:
+        return positions.keys()
+    # Of several it is not said which: what is still its own is to be kept, and is not to come again.
+    return {p for p, place in positions.items() for _ in await _kept(member, {p: place})}

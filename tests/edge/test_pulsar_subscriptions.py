@@ -124,6 +124,93 @@ async def test_another_gateway_sends_a_client_to_its_consumer() -> None:
         assert (await ask(gateway, "DELETE", f"/consumer/{one}"))[1]["error_code"] == 40403
 
 
+async def test_an_acknowledgement_of_what_has_gone_and_come_again_is_not_said_to_be_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It waits behind another one, while its partition is taken and given back: what came again knows nothing
+    of it."""
+    gate, commit = trio.Event(), ScriptedMember.commit
+
+    async def slow(self: ScriptedMember, positions: Mapping[int, tuple[int, str]]) -> None:
+        await gate.wait()
+        await commit(self, positions)
+
+    monkeypatch.setattr(ScriptedMember, "commit", slow)
+    async with subscribed() as (gateway, script), trio.open_nursery() as nursery:
+        await script.publish([b"0", b"1"])
+        one = await consumer(gateway)
+        had = await fetch(gateway, one)
+        nursery.start_soon(change, gateway, "individual", had[:1])
+        await trio.sleep(0.05)
+
+        async def second() -> None:
+            status, answer = await change(gateway, "individual", had[1:])
+            assert (status, answer["error_code"], answer["acknowledged"]) == (409, 40905, [])
+            assert answer["moved"] == [had[1]["messageId"]]
+
+        nursery.start_soon(second)
+        await trio.sleep(0.05)
+        member = script.members[GROUP].members[0]
+        member.give()
+        member.give(0)
+        await trio.sleep(0.05)
+        gate.set()
+        assert values(await fetch(gateway, one))[-1] == 1, "it comes again"
+
+
+async def test_of_an_acknowledgement_only_what_has_moved_is_said_to_come_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Kafka gives one of two partitions to another while the gateway does not know it yet."""
+    async with subscribed() as (gateway, script):
+        await script.publish([b"0"])
+        await script.publish([b"1"], partition=1)
+        one = await consumer(gateway)
+        had = await fetch(gateway, one)
+        assert sorted(values(had)) == [0, 1]
+        member = script.members[GROUP].members[0]
+        member.has = frozenset({0})
+        status, answer = await change(gateway, "individual", had)
+        assert (status, answer["error_code"]) == (409, 40905)
+        assert [read_message_id(each).partition for each in answer["acknowledged"]] == [0]
+        assert [read_message_id(each).partition for each in answer["moved"]] == [1]
+        assert script.groups[GROUP][0] == (1, "")
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "failover"])
+async def test_a_consumer_of_a_subscription_that_is_about_to_leave_its_group_is_one_of_the_next(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    join = ScriptedGroup.join
+    left = trio.Event()
+
+    @asynccontextmanager
+    async def slowly_left(self: ScriptedGroup, *args: Any) -> AsyncIterator[ScriptedMember]:
+        async with join(self, *args) as member:
+            try:
+                yield member
+            finally:
+                with trio.CancelScope(shield=True):
+                    await left.wait()
+
+    monkeypatch.setattr(ScriptedGroup, "join", slowly_left)
+    async with subscribed() as (gateway, script), trio.open_nursery() as nursery:
+        await script.publish([b"0"])
+        first = await consumer(gateway, type=kind)
+        assert (await ask(gateway, "DELETE", f"/consumer/{first}"))[0] == 204
+        (reader,) = gateway.gateway.request_load.groups
+        await until(lambda: reader.leaving)
+
+        async def again() -> None:
+            one = await consumer(gateway, type=kind)
+            assert reader not in gateway.gateway.request_load.groups
+            assert values(await fetch(gateway, one)) == [0]
+
+        nursery.start_soon(again)
+        await trio.sleep(0.1)
+        left.set()
+
+
 async def test_what_a_consumer_says_that_messages_are() -> None:
     async with subscribed() as (gateway, script):
         await script.publish([b"\x00\x00\x00\x07", b"17", b"\x00"])

@@ -122,7 +122,8 @@ class Consuming:
     ) -> dict[str, str]:
         name, home = request.parameters.subscription, ids.home(request.head)
         asked = await _read_as(wanted, topic, request.rights)
-        found = self.load.find(topic, name)
+        while (found := self.load.find(topic, name)) is not None and found.reader.leaving:
+            await found.reader.wait_left()  # a consumer of it would be gone at once
         if wanted.id is not None:
             self._checked(found, wanted.id, request)
             return _said(request, wanted.id, home)

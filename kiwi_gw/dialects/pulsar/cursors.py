@@ -7,7 +7,7 @@ POST .../subscription/s/cursor {"type": "individual", "messageIds": ["CLy14rPFxg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ import msgspec
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.decoding import sentence
 from kiwi_gw.dialect_api.http import ClientRights, HttpRequest, HttpResponse
+from kiwi_gw.dialect_api.reading import PartitionsMoved
 from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
 from kiwi_gw.dialects.pulsar.message_ids import MessageId, read_message_id
 from kiwi_gw.dialects.pulsar.message_queues import Place
@@ -152,7 +153,7 @@ class Cursors:
         for partition in there:
             dispatcher.assign(partition, positions[partition])
         found.reader.rewind()
-        await found.reader.commit(there)
+        await _commit(found, there, found.reader.given)
         if moved:
             words = "some partitions are another gateway's: ask that one, too"
             raise PulsarError(PulsarCode.MOVED, words, {"partitions": moved})
@@ -169,7 +170,7 @@ async def _acknowledge(
     acknowledge = dispatcher.acknowledge_up_to if whole else dispatcher.acknowledge
     moved: set[Place] = set()
     partitions: set[int] = set()
-    unread = 0
+    given, unread = found.reader.given, 0
     step = len(places) if whole else _AT_ONCE
     for first in range(0, len(places), step or 1):
         done = acknowledge(places[first : first + step])
@@ -181,12 +182,9 @@ async def _acknowledge(
     partitions |= {partition for partition, _ in places} & found.uncommitted
     if partitions:
         try:
-            await found.reader.commit(partitions)
-        except CommitRefused as refused:
-            if refused.code != RefusalCode.MOVED:
-                found.uncommitted.update(partitions)
-                raise
-            moved |= {place for place in places if place[0] in partitions}
+            await _commit(found, partitions, given)
+        except PartitionsMoved as gone:
+            moved |= {place for place in places if place[0] in gone.partitions}
     if moved:
         ids = dict(zip(places, asked.messageIds, strict=True))
         taken = [text for place, text in ids.items() if place not in moved]
@@ -195,6 +193,17 @@ async def _acknowledge(
     if unread:
         words = f"{unread} of the messages were not delivered yet; the others are acknowledged"
         raise PulsarError(PulsarCode.MALFORMED, words)
+
+
+async def _commit(found: Subscription, partitions: Collection[int], given: Mapping[int, int]) -> None:
+    """Commit as `GroupReader.commit`; what is refused for now is tried again though nobody asks."""
+    try:
+        await found.reader.commit(partitions, given)
+    except PartitionsMoved:
+        raise
+    except CommitRefused:
+        found.uncommitted.update(partitions)
+        raise
 
 
 def _seen(
