@@ -280,15 +280,22 @@ class SourceGroupReader:
     async def _read(self, offsets: Positions) -> ReadingOver | None:
         """Read these partitions. Returns why it is over; None: it is to be tried again."""
         hub, reading = self._context.hub(self.source_id), self._reading
-        ends = {} if hub is None else hub.positions
-        start = AtEvents({p: min(o, ends.get(p, o)) for p, o in offsets.items()}, skip_missing=True)
+        ends = offsets if hub is None else hub.positions
+        # Who shares them out may know of a partition that has just been added before this process does.
+        unknown = offsets.keys() - ends.keys()
+        start = AtEvents({p: min(o, ends[p]) for p, o in offsets.items() if p in ends}, skip_missing=True)
+        if not start.offsets:
+            await trio.sleep(AGAIN_SECONDS)
+            return None
         identity, place, source_id = self._identity, self._place, self.source_id
-        wire = self._wire(offsets.keys())
+        wire = self._wire(start.offsets.keys())
         reader = RequestReader(self._context, identity, place, self._rights, source_id, wire, start)
         reader.overflow = OverflowPolicy.REPLAY
         try:
             async with reader:
                 while reader.over is None:
+                    if hub is not None and not unknown.isdisjoint(hub.positions):
+                        return None
                     events, size = self._sink.room
                     if events <= 0 or size <= 0:
                         await self._changed.wait()
@@ -297,7 +304,7 @@ class SourceGroupReader:
                     if reading.cancel_called:
                         return None  # they are from where it is to be read no more
                     reader.lost.clear()
-                    there = {p: o for p, o in reader.positions.items() if p in offsets}
+                    there = {p: o for p, o in reader.positions.items() if p in start.offsets}
                     self._sink.read(runs, there)
                     if runs:
                         self._tell()

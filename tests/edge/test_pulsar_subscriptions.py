@@ -177,6 +177,24 @@ async def test_of_an_acknowledgement_only_what_has_moved_is_said_to_come_again(
         assert script.groups[GROUP][0] == (1, "")
 
 
+async def test_a_partition_that_only_the_leader_of_the_group_knows_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is shown, and the others are read; it is, too, when this gateway knows it."""
+    monkeypatch.setattr(group_reader, "PASS_SECONDS", 0.05)
+    async with subscribed() as (gateway, script):
+        await script.publish([b"0"])
+        one = await consumer(gateway)
+        (member,) = script.members[GROUP].members
+        script.groups[GROUP][1] = 0, ""
+        member.give(0, 1)
+        assert values(await fetch(gateway, one)) == [0]
+        status, answer = await ask(gateway, "GET", "/cursor")
+        assert (status, answer["cursor"]["partitions"]["1"]["lag"]) == (200, 0)
+        await script.publish([b"1"], partition=1)
+        assert values(await fetch(gateway, one)) == [1]
+
+
 @pytest.mark.parametrize("kind", ["exclusive", "failover"])
 async def test_a_consumer_of_a_subscription_that_is_about_to_leave_its_group_is_one_of_the_next(
     monkeypatch: pytest.MonkeyPatch, kind: str

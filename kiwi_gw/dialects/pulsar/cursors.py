@@ -218,7 +218,8 @@ def _seen(
     partitions = {}
     for p, cursor in sorted(cursors.items()):
         ranges = cursor.ranges
-        left = topic.partitions[p] - cursor.position - sum(last - first + 1 for first, last in ranges)
+        end = topic.partitions.get(p, cursor.position)  # of one that has just been added it may not be known
+        left = end - cursor.position - sum(last - first + 1 for first, last in ranges)
         shown = [
             (topic.message_id(p, first), topic.message_id(p, last)) for first, last in ranges[:MOST_SHOWN]
         ]

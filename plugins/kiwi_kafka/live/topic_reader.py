@@ -165,9 +165,11 @@ class TopicReader:
         self.unverified.discard(partition)
 
     def add_partitions(self, partitions: Sequence[int]) -> None:
-        """Read new partitions, too, from their offset 0."""
+        """Read new partitions, too, from their offset 0. That they are there is told at once."""
         for partition in partitions:
             self.next.setdefault(partition, 0)
+        self._has_passed = True
+        self._something.set()
 
     def end(self, error: Exception) -> None:
         """Let nothing more come: `take` raises the error after what waits. The first error counts."""

@@ -259,6 +259,19 @@ async def test_growth(autojump_clock: MockClock, cluster: FakeCluster, follow: b
         nursery.cancel_scope.cancel()
 
 
+async def test_a_partition_that_is_added_to_an_idle_topic_is_known_at_once(
+    autojump_clock: MockClock, cluster: FakeCluster
+) -> None:
+    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
+        run = Run(kafka, "t", on_partition_change="continue")
+        nursery.start_soon(run)
+        await wait_all_tasks_blocked()
+        cluster.grow("t", 3)
+        await trio.sleep(5)
+        assert [(batch.starts, len(batch)) for batch in run.out.batches] == [({0: 0, 1: 0, 2: 0}, 0)]
+        nursery.cancel_scope.cancel()
+
+
 async def test_growth_is_found_within_the_interval_however_many_topics(
     autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
