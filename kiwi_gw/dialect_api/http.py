@@ -74,6 +74,10 @@ class ClientRights(Protocol):
     def refusal(self, action: Action, source: SourceInfo) -> Refusal | None:
         """Say why it may not do that with the source. None: it may."""
 
+    def unwelcome(self) -> Refusal | None:
+        """Say why the client is nobody any more: its credentials have expired, or were withdrawn. For
+        requests that wait. None: it is who it was."""
+
     def partitions(self, source_id: str) -> Positions | None:
         """Return the partitions of a source, and where the next event of each will be. None: they are not
         known now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 import zlib
 from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable
 from contextlib import aclosing, closing
@@ -19,7 +20,7 @@ from kiwi_gw.dialect_api import (
     openapi,
     read_parameters,
 )
-from kiwi_gw.edge.admission import Admission, RejectedError, Rejection
+from kiwi_gw.edge.admission import Admission, RejectedError, Rejection, rejection
 from kiwi_gw.edge.caller_checks import check_origin, identify
 from kiwi_gw.edge.cors import page_headers
 from kiwi_gw.edge.http_errors import HttpError, http_error
@@ -38,6 +39,8 @@ Headers = tuple[tuple[str, str], ...]
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _LITTLE_BYTES: Final = 32_768
 """A larger body is read when it is its request's turn; and any that is gzip, which may be a megabyte."""
+_LONG_SECONDS: Final = 1.0
+"""Who takes longer to send a body is judged again when it is there."""
 _MOST_MEMBERS: Final = 64
 """Of a gzip body: to begin another one copies all that is behind it."""
 
@@ -61,11 +64,16 @@ def dialect_handler(
             who = identity if identity.issued_token is None else replace(identity, issued_token=None)
             rights = RequestRights(gateway, who, (name, ends.remote), asked.watched)
             parameters = read_parameters(route.parameters, asked.parameters, asked.head.query)
-            admitted = None if route.admit is None else route.admit(parameters, rights)
+            began, admitted = time.monotonic(), _admitted(route, parameters, rights)
+            if body is None and not isinstance(admitted, HttpResponse):
+                body = await _body(asked, route, came)
+                if time.monotonic() - began > _LONG_SECONDS:
+                    if (refusal := rights.unwelcome()) is not None:
+                        raise rejection(refusal)
+                    admitted = _admitted(route, parameters, rights)
             if isinstance(admitted, HttpResponse):
                 return admitted
-            if body is None:
-                body = await _body(asked, route, came)
+            assert body is not None  # noqa: S101  it was read
             rights.resume()
             zipped = bool(body) and asked.head.tokens("content-encoding") == ["gzip"]
             if zipped or len(body) > _LITTLE_BYTES:
@@ -161,6 +169,10 @@ async def _caller(
         return find(asked.credential, body)
 
     return await identify(gateway, admission, asked, read), body
+
+
+def _admitted(route: HttpRoute[Any, Any, Any], parameters: Any, rights: RequestRights) -> object:
+    return None if route.admit is None else route.admit(parameters, rights)
 
 
 async def _body(asked: PlainRequest, route: HttpRoute[Any, Any, Any], came: Callable[[int], None]) -> bytes:

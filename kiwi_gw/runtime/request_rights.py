@@ -48,6 +48,7 @@ from kiwi_gw.model import (
 )
 from kiwi_gw.runtime.command_scheduler import CommandScheduler
 from kiwi_gw.runtime.group_reader import GroupContext, SourceGroupReader
+from kiwi_gw.runtime.keepalive import unexpired
 from kiwi_gw.runtime.produce_queue import RECORD_OVERHEAD, TURN_RECORDS, ProduceQueue, ProduceTicket
 from kiwi_gw.runtime.request_reader import RequestReader
 from kiwi_gw.runtime.source_rights import refusal_of
@@ -178,6 +179,10 @@ class RequestRights:
 
     def refusal(self, action: Action, source: SourceInfo) -> Refusal | None:
         return refusal_of(self._context.hooks, self._identity, action, source)
+
+    def unwelcome(self) -> Refusal | None:
+        found = unexpired(self._context.hooks.reauthenticate(self._identity))
+        return found if isinstance(found, Refusal) else None
 
     def partitions(self, source_id: str) -> Positions | None:
         hub = self._context.hub(source_id)

@@ -17,7 +17,7 @@ from kiwi_gw.api import Action, HeadCredential, Identity, Permit, Refusal, Sourc
 from kiwi_gw.dialects.pulsar import topics
 from kiwi_gw.dialects.pulsar.message_ids import read_message_id
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings, PulsarSource
-from kiwi_gw.edge import listener
+from kiwi_gw.edge import dialect_http, listener
 from kiwi_gw.edge.http_exchange import HttpLimits
 from kiwi_gw.testing import GatewayUnderTest, Script, ScriptedSources, open_gateway
 from tests.edge.wire import asked
@@ -379,6 +379,41 @@ async def test_who_may_not_write_holds_up_nobody_who_may(path: str) -> None:
                 await stream.send_all(b" " * 100_000)
         assert (await ask(gateway, messages({"value": "a"}), headers=[JSON, ADMIN]))[0] == 200
         assert gateway.gateway.request_load.body_bytes == 0
+
+
+class Passing(Rights):
+    """Lets everybody do all, until it does not."""
+
+    refused = False
+
+    @hookimpl
+    def authenticate(self, credential: object) -> Identity | Refusal | None:
+        return Identity("writer")
+
+    @hookimpl
+    def reauthenticate(self, identity: Identity) -> Identity | Refusal | None:
+        return Refusal("revoked", "not any more") if self.refused else None
+
+
+@pytest.mark.parametrize("path", [OWN, OWN + "/subscription/s", OWN + "/subscription/s/cursor"])
+async def test_who_takes_long_to_send_a_body_is_judged_when_it_is_there(
+    monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr(dialect_http, "_LONG_SECONDS", 0.0)
+    rights, body = Passing(), json.dumps(messages({"value": "a"})).encode()
+    sources = ScriptedSources(writable=True)
+    text = SETTINGS.format(plugins=", rights", more="") + SOURCES
+    async with open_gateway(text, plugins={"scripted": sources, "rights": rights}) as gateway:
+        async with await gateway.connect() as stream:
+            head = EXPECTING.format(path).replace("1000", str(len(body)))
+            await stream.send_all(head.replace("\n", "\r\n").encode())
+            assert (await stream.receive_some()).startswith(b"HTTP/1.1 100")
+            rights.refused = True
+            await stream.send_all(body)
+            answer = await stream.receive_some()
+        assert answer.startswith(b"HTTP/1.1 401")
+        assert b'"error_code":40101' in answer
+        assert sources["orders"].positions == {0: 0}
 
 
 async def test_what_is_left_of_a_body_ends_the_connection_and_it_says_so() -> None:

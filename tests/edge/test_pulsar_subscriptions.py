@@ -19,7 +19,7 @@ from kiwi_gw.runtime.request_rights import MOST_GROUPS
 from kiwi_gw.testing import GatewayUnderTest, Script, ScriptedSources, open_gateway
 from kiwi_gw.testing.scripted_groups import ScriptedGroup, ScriptedMember
 from tests.edge.admin import scrape, value
-from tests.edge.test_pulsar import Rights
+from tests.edge.test_pulsar import Passing, Rights
 from tests.edge.wire import asked
 
 TEXT = """\
@@ -193,6 +193,26 @@ async def test_a_partition_that_only_the_leader_of_the_group_knows_yet(
         assert (status, answer["cursor"]["partitions"]["1"]["lag"]) == (200, 0)
         await script.publish([b"1"], partition=1)
         assert values(await fetch(gateway, one)) == [1]
+
+
+async def test_who_waits_for_messages_gets_none_when_it_is_nobody_any_more() -> None:
+    rights = Passing()
+    async with subscribed(rights=rights) as (gateway, script), trio.open_nursery() as nursery:
+        one, two = await consumer(gateway), await consumer(gateway, "other")
+        refused: list[tuple[int, int]] = []
+
+        async def wait(which: str) -> None:
+            status, answer = await ask(gateway, "GET", f"/consumer/{which}/messages?timeout=5000")
+            refused.append((status, answer["error_code"]))
+
+        nursery.start_soon(wait, one)
+        await until(lambda: gateway.gateway.request_load.waiting == 1)
+        rights.refused = True
+        await script.publish([b"0"])
+        await until(lambda: refused)
+        assert refused == [(401, 40101)]
+        rights.refused = False
+        assert values(await fetch(gateway, two)) == [0], "it came back"
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "failover"])

@@ -97,7 +97,7 @@ class Consuming:
             subscription = self._own(request, topic)
         except PulsarError as error:
             return error.response
-        allowed = partial(check_rights, topic.info, request.rights, _FETCH)
+        allowed = partial(_check_still, topic, request.rights)
         return HttpStream(_messages(request.parameters, subscription, allowed), JSON)
 
     async def remove(self, request: HttpRequest[ConsumerPath, bytes]) -> HttpResponse:
@@ -197,6 +197,13 @@ class Consuming:
             raise PulsarError(PulsarCode.CONSUMER, "there is no such consumer here; make one anew")
         info.used_at = time.monotonic()
         return subscription
+
+
+def _check_still(topic: ConsumedTopic, rights: ClientRights) -> None:
+    """Raise PulsarError if the client may have no more messages."""
+    if (refusal := rights.unwelcome()) is not None:
+        raise PulsarError(PulsarCode.UNAUTHENTICATED, refusal.message)
+    check_rights(topic.info, rights, _FETCH)
 
 
 def _said(request: HttpRequest[SubscriptionPath, bytes], consumer: str, home: str) -> dict[str, str]:

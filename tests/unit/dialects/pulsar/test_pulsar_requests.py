@@ -66,6 +66,9 @@ class Rights:
     def refusal(self, action: Action, source: SourceInfo) -> Refusal | None:
         return None
 
+    def unwelcome(self) -> Refusal | None:
+        return None
+
     def partitions(self, source_id: str) -> Positions | None:
         return {0: 0, 1: 0, 2: 0}
 
