@@ -63,20 +63,24 @@ class EventReader(Protocol):
     """Read events in the order in which they come. It is open while its block runs.
 
     positions: of the next event. lost: by partition, what was given up since that was last emptied, in order.
-    over: None as long as something may come.
+    over: None as long as something may come. full: whether there was no room for the next event.
     """
 
     positions: Positions
     lost: list[Ranges]
     over: ReadingOver | None
+    full: bool
 
     @property
     def behind(self) -> bool:
         """Whether there is more that is still to be fetched from where the source keeps its past."""
 
-    async def next(self, most_events: int, most_bytes: int, within: float) -> Sequence[EventRun]:
+    async def next(
+        self, most_events: int, most_bytes: int, within: float, room: int | None = None
+    ) -> Sequence[EventRun]:
         """Return what is there now, at most so many events and bytes or one event; else wait for something,
-        so many seconds. Empty: nothing came, something was lost, or it is over."""
+        so many seconds. room: bytes that one event may have; a larger one stays, for later. Empty: nothing
+        came, something was lost, there was no room, or it is over."""
 
 
 @dataclass(frozen=True, slots=True)

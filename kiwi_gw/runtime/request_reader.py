@@ -76,6 +76,7 @@ class RequestReader:
         self.positions: Positions = {}
         self.lost: list[Ranges] = []
         self.over: ReadingOver | None = None
+        self.full = False
         self.overflow: OverflowPolicy | None = None
         self._context, self._rights = context, rights
         self._source_id, self._wire, self._start = source_id, wire, start
@@ -116,17 +117,20 @@ class RequestReader:
         subscription = self._connection.subscriptions.get(_HANDLE)
         return subscription is not None and subscription.in_history
 
-    async def next(self, most_events: int, most_bytes: int, within: float) -> Sequence[Segment]:
+    async def next(
+        self, most_events: int, most_bytes: int, within: float, room: int | None = None
+    ) -> Sequence[Segment]:
         deadline = trio.current_time() + within
+        self.full = False
         await self._rights.turn()
         while True:
-            found = self._read(most_events, most_bytes)
-            if found or self.lost or self.over is not None:
+            found = self._read(most_events, most_bytes, room)
+            if found or self.lost or self.full or self.over is not None:
                 return found
             with trio.move_on_at(deadline) as scope:
                 await self._writer.wait()
             if scope.cancelled_caught:
-                return self._read(most_events, most_bytes)
+                return self._read(most_events, most_bytes, room)
 
     # --- for its connection ----------------------------------------------------------------
 
@@ -166,7 +170,7 @@ class RequestReader:
                 raise self._refused
             await self._writer.wait()
 
-    def _read(self, most_events: int, most_bytes: int) -> Sequence[Segment]:
+    def _read(self, most_events: int, most_bytes: int, room: int | None) -> Sequence[Segment]:
         """Take what is there now."""
         subscription = self._connection.subscriptions.get(_HANDLE)
         if subscription is None:
@@ -181,6 +185,10 @@ class RequestReader:
                     self.lost.append(lost)
                     return ()
             prepared = subscription.prepare(most_bytes, most_events)
+            if prepared is not None and room is not None and prepared.size > room:
+                subscription.commit(prepared, 0)
+                self.full = True
+                return ()
             if prepared is not None:
                 runs = prepared.segments
                 subscription.commit(prepared, prepared.size)

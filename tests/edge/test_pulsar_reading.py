@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import trio
@@ -93,6 +94,24 @@ async def test_what_is_there_is_answered_at_once_and_next_goes_on() -> None:
         await script.publish([b"1"] * 3)
         status, answer = await get(gateway, f"from={ids[4]}&max_bytes=1")
         assert [message["messageId"] for message in answer["messages"]] == ids[4:]
+
+
+@pytest.mark.parametrize("window", [10_000, 3])
+async def test_an_answer_has_no_more_bytes_than_wanted_or_one_message(window: int) -> None:
+    """Of what is in the window, and of the past; `next` goes on with what did not fit."""
+    async with reading(window=window) as (gateway, script):
+        for size in (1, 20_000, 20_000, 1, 90_000, 1):
+            await script.publish([b"x" * size])
+        counts, place = [], "earliest"
+        for _ in range(4):
+            _, answer = await get(gateway, f"from={quote(place, safe='')}&max_bytes=30000")
+            counts.append(len(answer["messages"]))
+            place = answer["next"]
+        assert counts == [2, 2, 1, 1]
+        body = (await asked(gateway, "GET", f"{PATH}?from=earliest&max_bytes=30000&timeout=0", [LINES]))[2]
+        lines = [json.loads(line) for line in body.splitlines()]
+        assert len(lines) == 3
+        assert read_message_id(lines[-1]["next"]).offset == 2
 
 
 async def test_what_comes_later_is_waited_for() -> None:

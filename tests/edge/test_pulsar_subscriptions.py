@@ -195,6 +195,19 @@ async def test_a_partition_that_only_the_leader_of_the_group_knows_yet(
         assert values(await fetch(gateway, one)) == [1]
 
 
+async def test_an_answer_has_no_more_bytes_than_wanted_or_one_message() -> None:
+    async with subscribed() as (gateway, script):
+        await script.publish([b"x" * 20_000] * 4)
+        one = await consumer(gateway)
+        await until(lambda: script.members[GROUP].members and gateway.gateway.request_load.groups)
+        await trio.sleep(0.1)
+        assert [len(await fetch(gateway, one, f"max_bytes={most}")) for most in (30_000, 1, 60_000)] == [
+            1,
+            1,
+            2,
+        ]
+
+
 async def test_who_waits_for_messages_gets_none_when_it_is_nobody_any_more() -> None:
     rights = Passing()
     async with subscribed(rights=rights) as (gateway, script), trio.open_nursery() as nursery:

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from typing import Any, Final
 
 import msgspec
@@ -279,8 +280,8 @@ async def _messages(
     with _busy(asked.consumer, subscription, given) as done:
         piece, separator = b'{"messages":[', b""
         while left > 0 and left_bytes > 0:
-            most = min(left_bytes, PIECE_BYTES)
-            found = await _next(asked.consumer, subscription, left, most, 0 if given else until, allowed)
+            room, until = (left_bytes, 0.0) if given else (inf, until)
+            found = await _next(asked.consumer, subscription, left, room, until, allowed)
             if not found:
                 break
             given += [(message, message.deliveries) for message in found]
@@ -297,18 +298,19 @@ async def _next(
     consumer: str,
     subscription: Subscription,
     most: int,
-    most_bytes: int,
+    room: float,
     until: float,
     allowed: Callable[[], None],
 ) -> list[Message]:
-    """Take messages that wait; wait for some until then. Rights may be withdrawn meanwhile, or since the
-    piece before."""
+    """Take messages that wait, one at least if it is not larger than the room that there is; wait for some
+    until then. Rights may be withdrawn meanwhile, or since the piece before."""
+    most_bytes = int(min(room, PIECE_BYTES))
     dispatcher, reader = subscription.dispatcher, subscription.reader
     waited = not until
     while consumer in dispatcher.consumers:
         now = time.monotonic()
         dispatcher.expire(now)
-        found = list(dispatcher.fetch(consumer, most, most_bytes, now))
+        found = list(dispatcher.fetch(consumer, most, most_bytes, now, room))
         if found and waited:
             try:
                 allowed()

@@ -148,8 +148,11 @@ class Dispatcher:
         """Say whether a consumer gets messages, or waits for an older one to go."""
         return self.kind.shares or next(iter(self.consumers)) == name
 
-    def fetch(self, name: str, most: int, most_bytes: int, now: float) -> Sequence[Message]:
-        """Give a consumer messages, at most so many and so many bytes, or one."""
+    def fetch(
+        self, name: str, most: int, most_bytes: int, now: float, room: float = inf
+    ) -> Sequence[Message]:
+        """Give a consumer messages, at most so many and so many bytes, or one, if that has no more bytes than
+        there is room for."""
         consumer = self.consumers[name]
         found: list[Message] = []
         if not self.is_served(name):
@@ -162,7 +165,7 @@ class Dispatcher:
                 break
             message = queue.first()
             most_bytes -= len(message.payload)
-            if found and most_bytes < 0:
+            if (found and most_bytes < 0) or len(message.payload) > room:
                 break
             queue.take()
             message.owner, message.due = consumer, due

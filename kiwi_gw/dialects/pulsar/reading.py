@@ -172,11 +172,12 @@ class _Messages:
 
     def __init__(self, reader: EventReader, events: int, size: int) -> None:
         self._reader, self._events, self._bytes = reader, events, size
+        self._begun = False
 
     @property
     def over(self) -> bool:
         """Whether nothing more comes, or is wanted."""
-        return self._events <= 0 or self._bytes <= 0 or self._reader.over is not None
+        return self._events <= 0 or self._bytes <= 0 or self._reader.full or self._reader.over is not None
 
     async def begin(self, start: Start | AtEvents) -> bytes:
         """Return what is there. Raises NotStreamed if it begins with an event that was deleted."""
@@ -191,8 +192,10 @@ class _Messages:
         """Return messages, each with its separator; none if none come within so many seconds."""
         if self._events <= 0 or self._bytes <= 0:
             return b""
-        runs = await self._reader.next(self._events, min(self._bytes, PIECE_BYTES), within)
+        room = self._bytes if self._begun else None
+        runs = await self._reader.next(self._events, min(self._bytes, PIECE_BYTES), within, room)
         found = b"".join(run.bytes for run in runs)
+        self._begun = self._begun or bool(found)
         self._events -= sum(run.events for run in runs)
         self._bytes -= len(found)
         if self.schemas is not None:
