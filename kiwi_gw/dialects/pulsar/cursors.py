@@ -128,13 +128,11 @@ class Cursors:
             if not state.members and not state.committed:
                 raise PulsarError(PulsarCode.SUBSCRIPTION, _NO_SUBSCRIPTION)
             raise PulsarError(PulsarCode.MOVED, _ELSEWHERE)
-        places: list[Place] = []
-        for index, text in enumerate(asked.messageIds):
-            places.append(_place(text, topic))
-            if index % _EVERY == 0:
-                await rights.turn()
+        places = await _places(asked.messageIds, topic, rights)
         if asked.type == "negative":
-            found.dispatcher.negative(places)
+            for first in range(0, len(places), _AT_ONCE):
+                found.dispatcher.negative(places[first : first + _AT_ONCE])
+                await rights.turn()
             found.reader.look()
         elif asked.type == "reset":
             await self._reset(request, topic, found, asked)
@@ -146,7 +144,7 @@ class Cursors:
         self, request: Request, topic: ConsumedTopic, found: Subscription, asked: CursorRequest
     ) -> None:
         """Go on from elsewhere in all partitions that are this gateway's; what is pending is dropped."""
-        positions = await _reset_to(request, topic, asked.to)
+        positions = await _reset_to(request.rights, topic, asked.to)
         dispatcher = found.dispatcher
         moved = sorted(positions.keys() - dispatcher.cursors.keys())
         there = [partition for partition in positions if partition in dispatcher.cursors]
@@ -228,15 +226,15 @@ def _seen(
     return CursorAnswer(CursorSeen(kind, _consumers(found), partitions))
 
 
-async def _reset_to(request: Request, topic: ConsumedTopic, to: object) -> Positions:
+async def _reset_to(rights: ClientRights, topic: ConsumedTopic, to: object) -> Positions:
     """Say where to go on, by partition. Raises PulsarError, CommitRefused."""
-    rights, source_id = request.rights, topic.info.id
+    source_id = topic.info.id
     if to in ("earliest", "latest"):
         return await rights.places(source_id, StartAt(to))
     if isinstance(to, int):
         return await rights.places(source_id, AtTime(to))
     if isinstance(to, list) and to:
-        wanted = dict(_place(text, topic) for text in to)
+        wanted = dict(await _places(to, topic, rights))
         ends = await rights.places(source_id, StartAt.LATEST)
         if any(offset > ends.get(partition, offset) for partition, offset in wanted.items()):
             raise PulsarError(PulsarCode.GONE, "a message is not there: its partition ends before it")
@@ -250,6 +248,16 @@ def _consumers(found: Subscription | None) -> list[ConsumerSeen]:
         return []
     consumers = found.dispatcher.consumers
     return [ConsumerSeen(key, info.name, len(consumers[key].pending)) for key, info in found.infos.items()]
+
+
+async def _places(texts: Sequence[str], topic: ConsumedTopic, rights: ClientRights) -> list[Place]:
+    """Read ids of messages of this topic. Raises PulsarError."""
+    places: list[Place] = []
+    for index, text in enumerate(texts):
+        places.append(_place(text, topic))
+        if index % _EVERY == 0:
+            await rights.turn()
+    return places
 
 
 def _place(text: str, topic: ConsumedTopic) -> Place:
