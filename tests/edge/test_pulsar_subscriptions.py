@@ -277,6 +277,17 @@ async def test_what_a_consumer_says_that_messages_are() -> None:
             assert "another schema" in answer["message"]
 
 
+async def test_a_consumer_is_used_again_as_what_it_is() -> None:
+    async with subscribed() as (gateway, _):
+        one = await consumer(gateway, type="exclusive", schema_type="int32")
+        for same in ({}, {"type": "exclusive"}, {"schema_type": "int32"}):
+            status, answer = await ask(gateway, "POST", "", {"id": one, **same})
+            assert (status, answer["id"]) == (200, one)
+        for other in ({"type": "shared"}, {"schema_type": "string"}):
+            status, answer = await ask(gateway, "POST", "", {"id": one, **other})
+            assert (status, answer["error_code"]) == (409, 40901)
+
+
 @pytest.mark.parametrize(
     ("said", "values", "keys", "expected"),
     [

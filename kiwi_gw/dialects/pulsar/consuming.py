@@ -126,7 +126,7 @@ class Consuming:
         while (found := self.load.find(topic, name)) is not None and found.reader.leaving:
             await found.reader.wait_left()  # a consumer of it would be gone at once
         if wanted.id is not None:
-            self._checked(found, wanted.id, request)
+            _check_same(self._checked(found, wanted.id, request), wanted, asked)
             return _said(request, wanted.id, home)
         kind = SubscriptionType(wanted.type or (found.kind.value if found is not None else "shared"))
         subscription = found or self._begin(request, topic, kind, wanted, asked or AS_THE_SOURCE_SAYS)
@@ -136,10 +136,8 @@ class Consuming:
             subscription.reader.close()
             raise PulsarError(_CODES.get(refused.code, PulsarCode.UNAVAILABLE), str(refused)) from None  # type: ignore[call-overload]
         try:
-            if asked not in (None, subscription.read_as):
-                words = "the messages of the subscription are read by another schema"
-                raise PulsarError(PulsarCode.IN_USE, words)  # noqa: TRY301
-            _check_welcome(request, subscription, kind, wanted)
+            _check_same(subscription, wanted, asked)
+            _check_welcome(request, subscription, wanted)
         except PulsarError:
             subscription.empty_since = min(subscription.empty_since, time.monotonic())  # it may have none
             raise
@@ -215,16 +213,20 @@ def _is_same(one: Identity, other: Identity) -> bool:
     return (one.name, one.anonymous) == (other.name, other.anonymous)
 
 
+def _check_same(subscription: Subscription, wanted: NewConsumer, asked: ReadAs | None) -> None:
+    """Raise PulsarError if a consumer wants the subscription to be another one than it is."""
+    if wanted.type not in (None, subscription.kind.value):
+        words = f"the subscription is {subscription.kind.value}, not {wanted.type}"
+        raise PulsarError(PulsarCode.IN_USE, words)
+    if asked not in (None, subscription.read_as):
+        raise PulsarError(PulsarCode.IN_USE, "the messages of the subscription are read by another schema")
+
+
 def _check_welcome(
-    request: HttpRequest[SubscriptionPath, bytes],
-    subscription: Subscription,
-    kind: SubscriptionType,
-    wanted: NewConsumer,
+    request: HttpRequest[SubscriptionPath, bytes], subscription: Subscription, wanted: NewConsumer
 ) -> None:
     """Raise PulsarError if there cannot be this consumer."""
-    if subscription.kind is not kind:
-        words = f"the subscription is {subscription.kind.value}, not {kind.value}"
-        raise PulsarError(PulsarCode.IN_USE, words)
+    kind = subscription.kind
     if subscription.reader.view != request.rights.view(subscription.topic.info.id):
         raise PulsarError(PulsarCode.IN_USE, "the subscription is one of clients who see other messages")
     if kind is SubscriptionType.EXCLUSIVE and (subscription.infos or subscription.members > 1):
