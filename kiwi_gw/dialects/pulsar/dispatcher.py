@@ -158,7 +158,6 @@ class Dispatcher:
         if not self.is_served(name):
             return found
         due = now + consumer.ack_seconds
-        self.due = min(self.due, due)
         while len(found) < most:
             queue = min(consumer.own.first(), self._free.first(), key=_order)[1]
             if queue is None:
@@ -179,6 +178,8 @@ class Dispatcher:
                 queue.owner = consumer
             self._list(queue)
             found.append(message)
+        if found:  # else those who wait would look as often as nothing comes back
+            self.due = min(self.due, due)
         return found
 
     def give_back(self, name: str, messages: Iterable[Message]) -> None:

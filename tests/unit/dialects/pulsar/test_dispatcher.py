@@ -339,6 +339,18 @@ def test_what_it_holds_is_bounded_and_what_is_gone_is_let_go() -> None:
     assert [message.place for message in dispatcher.fetch("a", 9, 9, 0)] == [(0, 0)]
 
 
+def test_who_is_given_nothing_need_not_look_again() -> None:
+    """Who waits does as soon as something may come back, which would be every millisecond."""
+    dispatcher = Dispatcher(SubscriptionType.SHARED)
+    dispatcher.assign(0, 0)
+    dispatcher.add("a", 0.001)
+    assert not dispatcher.fetch("a", 9, 1, 5.0)
+    assert dispatcher.due == inf
+    dispatcher.take(0, [0], [None], [b"x"])
+    assert dispatcher.fetch("a", 9, 1, 6.0)
+    assert dispatcher.due == 6.001
+
+
 def test_one_message_always_passes() -> None:
     dispatcher = Dispatcher(SubscriptionType.SHARED)
     dispatcher.assign(0, 0)
