@@ -65,13 +65,13 @@ class OutgoingBatch:
 
     def halves(self) -> list[OutgoingBatch]:
         """Return batches with its records: two, or more where they do not fit into two."""
-        middle = len(self.places) // 2
-        parts = slice(None, middle), slice(middle, None)
-        return [
-            batch
-            for part in parts
-            for batch in batches_of(self.partition, self.places[part], self._records[part])
-        ]
+        middle, all_of_them = len(self.places) // 2, range(len(self.places))
+        return [batch for part in (all_of_them[:middle], all_of_them[middle:]) for batch in self.only(part)]
+
+    def only(self, indexes: Sequence[int]) -> list[OutgoingBatch]:
+        """Return batches with these of its records."""
+        places = [self.places[index] for index in indexes]
+        return list(batches_of(self.partition, places, [self._records[index] for index in indexes]))
 
 
 def batches_of(partition: int, places: Sequence[int], records: Sequence[Outgoing]) -> Iterator[OutgoingBatch]:

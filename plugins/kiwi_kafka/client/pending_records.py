@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 import trio
@@ -72,14 +72,22 @@ class PendingRecords:
             results[place] = new(Published, (partition, at))
         self._over(batch)
 
-    def unfit(self, batch: OutgoingBatch, why: str) -> None:
-        """Try halves of it: not every record may be at fault."""
-        if len(batch.places) == 1 or batch.in_doubt:
+    def unfit(self, batch: OutgoingBatch, why: str, at_fault: Collection[int] = ()) -> None:
+        """Try it again without the records that are at fault, by their places in it; halves of it where that
+        is not known, as not every record may be."""
+        rest = [at for at in range(len(batch.places)) if at not in at_fault]
+        if len(batch.places) == 1 or batch.in_doubt or not rest:
             self.unwritten(batch, why, retriable=False)
             return
+        if len(rest) == len(batch.places):
+            others = batch.halves()
+        else:
+            others = batch.only(rest)
+            for at in at_fault:
+                self._unfit(batch.places[at], why)
         batches = self.waiting[batch.partition]
         batches.popleft()
-        batches.extendleft(reversed(batch.halves()))
+        batches.extendleft(reversed(others))
 
     def unwritten(self, batch: OutgoingBatch, why: str, *, retriable: bool) -> None:
         self._settle(batch, why, retriable=retriable)

@@ -36,6 +36,7 @@ _STUCK_SECONDS: Final = 0.5
 """How long a partition is tried that could not be written in all the time of the call before: others wait."""
 
 _INVALID_RECORD: Final = 87
+_RECORD_ERRORS: Final = 5  # in what an answer says of a partition, from version 8 on
 _TOO_LARGE = (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)
 _UNFIT = (*_TOO_LARGE, kafka_errors.InvalidTimestampError, kafka_errors.CorruptRecordException)
 """A record of the batch is not taken; others may be."""
@@ -222,7 +223,7 @@ class TopicProducer:
             batch.in_doubt = True
         timeout = max(1, round((deadline - trio.current_time()) * 900))
         try:
-            answer = await connection.ask(ProduceRequest(None, _ALL_IN_SYNC, timeout, [(self._topic, data)]))
+            answer = await connection.ask(ProduceRequest(_ALL_IN_SYNC, timeout, [(self._topic, data)]))
             with readable():
                 parts = {part[0]: part for _, parts in answer.topics for part in parts}
         except UnreachableError:
@@ -256,7 +257,8 @@ class TopicProducer:
         pending.problem = error.description
         if code == _INVALID_RECORD or error in _UNFIT:
             batch.in_doubt = before
-            pending.unfit(batch, "too large" if error in _TOO_LARGE else error.description)
+            words = "too large" if error in _TOO_LARGE else error.description
+            pending.unfit(batch, words, _named(part))
         elif error in _DENIED:
             batch.in_doubt = before
             pending.unwritten(batch, "this gateway has no right to write there", retriable=False)
@@ -288,3 +290,10 @@ class TopicProducer:
     def _forget_producer(self) -> None:
         self._producer = None
         self._sequences = {}
+
+
+def _named(part: Sequence[Any]) -> frozenset[int]:
+    """Return the records that an answer names as those that are at fault, by their places in the batch
+    (KIP-467); none where it names none, or is of a version that does not."""
+    errors = part[_RECORD_ERRORS] if len(part) > _RECORD_ERRORS else ()
+    return frozenset(index for index, _ in errors or ())

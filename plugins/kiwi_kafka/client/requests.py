@@ -31,7 +31,14 @@ from aiokafka.protocol.group import ProtocolMetadata as ProtocolMetadata
 from aiokafka.protocol.group import SyncGroupRequest as SyncGroupRequest
 from aiokafka.protocol.metadata import MetadataRequest_v5
 from aiokafka.protocol.offset import OffsetRequest as OffsetRequest
-from aiokafka.protocol.produce import ProduceRequest as ProduceRequest
+from aiokafka.protocol.produce import (
+    ProduceRequest_v3,
+    ProduceRequest_v4,
+    ProduceRequest_v5,
+    ProduceRequest_v6,
+    ProduceRequest_v7,
+    ProduceRequest_v8,
+)
 from aiokafka.protocol.transaction import InitProducerIdRequest as InitProducerIdRequest
 
 from kiwi_kafka.ports import NO_ID
@@ -99,6 +106,31 @@ _DeleteGroupsV1 = _struct(
     {"groups": kafka.Array(_NAME)},
     {"throttle_time_ms": _INT, "results": _array(group=_NAME, error_code=_CODE)},
 )
+
+
+_Produce = (
+    ProduceRequest_v3
+    | ProduceRequest_v4
+    | ProduceRequest_v5
+    | ProduceRequest_v6
+    | ProduceRequest_v7
+    | ProduceRequest_v8
+)
+
+
+class ProduceRequest(Request[_Produce]):  # type: ignore[misc]
+    """Write batches of idempotent producers, from version 3 on. In version 8, which aiokafka's own request
+    leaves out, the answer names the records that are at fault (KIP-467)."""
+
+    API_KEY = 0
+
+    def __init__(
+        self, required_acks: int, timeout: int, topics: list[tuple[str, list[tuple[int, bytes]]]]
+    ) -> None:
+        self._acks, self._timeout, self._topics = required_acks, timeout, topics
+
+    def build(self, request_struct_class: Any) -> Any:
+        return request_struct_class(None, self._acks, self._timeout, self._topics)
 
 
 class DeleteGroupsRequest(Request[_DeleteGroupsV1]):  # type: ignore[misc]

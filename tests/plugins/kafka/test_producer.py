@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import trio
+from aiokafka.errors import InvalidTimestampError
 from aiokafka.record.memory_records import MemoryRecords
 from trio.testing import MockClock
 
@@ -21,6 +22,7 @@ from kiwi_kafka.client.producer import TopicProducer
 from kiwi_kafka.ports import MissingTopic, TopicDescription, UnreachableError
 
 OK, NOT_LEADER, TIMED_OUT, TOO_LARGE, TOO_FEW, MAYBE, DENIED, OUT_OF_ORDER = 0, 6, 7, 10, 19, 20, 29, 45
+TIMESTAMP = InvalidTimestampError.errno
 
 Batch = tuple[int, int, int, list[bytes | None]]  # producer, epoch, sequence and values
 
@@ -29,7 +31,8 @@ Batch = tuple[int, int, int, list[bytes | None]]  # producer, epoch, sequence an
 class Cluster:
     """Leaders that keep what they are sent, once, as Kafka does. says: what is answered next, by partition,
     in spite of that: a code, or an error that comes when the batch was kept. frozen: nodes that do not
-    answer. most: records that a batch may have."""
+    answer. most: records that a batch may have. latest: timestamp that one may have; names: whether it says
+    which have later ones."""
 
     leaders: dict[int, int] = field(default_factory=lambda: {0: 1, 1: 2})
     says: dict[int, list[int | Exception]] = field(default_factory=dict)
@@ -37,6 +40,8 @@ class Cluster:
     logs: dict[int, list[bytes | None]] = field(default_factory=dict)
     batches: list[tuple[int, Batch]] = field(default_factory=list)
     most: int = 1_000_000
+    latest: int = 2**63 - 1
+    names: bool = True
     producers: int = 0
     denied: bool = False
     _kept: dict[tuple[int, int, int], int] = field(default_factory=dict)
@@ -66,24 +71,27 @@ class Cluster:
 
     # --- as a leader ---
 
-    def take(self, partition: int, data: bytes) -> tuple[int, int]:
+    def take(self, partition: int, data: bytes) -> tuple[int, int, Any]:
         (batch,) = [MemoryRecords(data).next_batch()]
-        values = [record.value for record in batch]
+        rows = list(batch)
+        values = [record.value for record in rows]
         key = partition, batch.producer_id, batch.base_sequence
         self.batches.append((partition, (batch.producer_id, 0, batch.base_sequence, values)))
         said = self.says.get(partition) or [OK]
         answer = said.pop(0)
         if isinstance(answer, int) and answer not in (OK, MAYBE, TIMED_OUT):
-            return answer, -1
+            return answer, -1, None
         if len(values) > self.most:
-            return TOO_LARGE, -1
+            return TOO_LARGE, -1, None
+        if late := [(at, "late") for at, record in enumerate(rows) if record.timestamp > self.latest]:
+            return TIMESTAMP, -1, late if self.names else None
         log = self.logs.setdefault(partition, [])
         if key not in self._kept:
             self._kept[key] = len(log)
             log += values
         if isinstance(answer, Exception):
             raise answer
-        return answer, self._kept[key]
+        return answer, self._kept[key], None
 
 
 @dataclass
@@ -98,9 +106,10 @@ class _Connection:
             await trio.sleep_forever()
         try:
             parts = [
-                (partition, *self.cluster.take(partition, data), -1, 0)
+                (partition, code, offset, -1, 0, errors, None)
                 for _, batches in request._topics
                 for partition, data in batches
+                for code, offset, errors in [self.cluster.take(partition, data)]
             ]
         except UnreachableError:
             self.close()
@@ -163,6 +172,22 @@ async def test_a_batch_that_is_too_large_is_cut(autojump_clock: MockClock) -> No
     results = await producer_on(cluster).produce(records(*values), 4)
     assert results == [Published(0, n) for n in range(10)]
     assert cluster.logs == {0: values}
+
+
+@pytest.mark.parametrize("names", [True, False])
+@pytest.mark.parametrize("every", [1, 2])
+async def test_a_batch_is_sent_again_without_what_its_leader_says_is_at_fault(
+    autojump_clock: MockClock, names: bool, every: int
+) -> None:
+    """At once: to look for it by halves takes as many requests as there are records."""
+    cluster = Cluster(latest=1_000, names=names)
+    given = [Outgoing(None, b"%d" % n, (), 2_000 if n % every == 0 else 1_000, 0) for n in range(200)]
+    results = await producer_on(cluster).produce(given, 4)
+    good = [n for n in range(200) if n % every]
+    late = Unpublished(f"not written: {InvalidTimestampError.description}", retriable=False, known=True)
+    assert results == [Published(0, good.index(n)) if n % every else late for n in range(200)]
+    assert cluster.logs.get(0, []) == [b"%d" % n for n in good]
+    assert (len(cluster.batches) <= 2) is names
 
 
 async def test_a_number_that_the_leader_does_not_know_is_another_producers(autojump_clock: MockClock) -> None:
