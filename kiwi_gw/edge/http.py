@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import structlog
 import trio
@@ -66,6 +67,8 @@ async def serve_http(
             if received:
                 await trio.lowlevel.checkpoint()  # whoever has sent many at once is not the only one
             else:
+                head = replace(head, surplus=b"")  # an idle connection does not hold on to the last body
+                del exchange
                 received = await closing.receive(stream, limits.idle_seconds)
             head = await read_head(stream, limits.head, received, before=head) if received else None
     except HttpError as error:

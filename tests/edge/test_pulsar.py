@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
+import tracemalloc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 import trio
 import trio.lowlevel
+from trio.testing import wait_all_tasks_blocked
 
 from kiwi_gw.api import Action, HeadCredential, Identity, Permit, Refusal, SourceInfo, hookimpl
 from kiwi_gw.dialects.pulsar import topics
@@ -422,6 +425,27 @@ async def test_what_is_left_of_a_body_ends_the_connection_and_it_says_so() -> No
         answer = await raw(gateway, head, b" " * 200_000)
         assert answer.startswith(b"HTTP/1.1 415")
         assert b"Connection: close" in answer
+
+
+async def test_a_kept_connection_does_not_hold_on_to_the_last_body() -> None:
+    body = b" " * 30_000
+    head = f"POST {OWN}x HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    async with pulsar() as (gateway, _), AsyncExitStack() as stack:
+        streams = [await stack.enter_async_context(await gateway.connect()) for _ in range(20)]
+        for stream in streams:  # what every connection has
+            await stream.send_all(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            await stream.receive_some()
+        tracemalloc.start()
+        try:
+            for stream in streams:
+                await stream.send_all(head + body)
+                assert b" 40" in await stream.receive_some()
+            await wait_all_tasks_blocked()
+            gc.collect()
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert held / len(streams) < 10_000
 
 
 async def test_head_has_no_body() -> None:
