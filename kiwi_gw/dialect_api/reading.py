@@ -137,9 +137,9 @@ class GroupSink(Protocol):
     def assigned(self, given: Mapping[int, tuple[int, str]], kept: frozenset[int], members: int) -> None:
         """Have these partitions from now on (see `api.GroupAssignment`)."""
 
-    def read(self, runs: Sequence[EventRun], positions: Positions) -> None:
+    def read(self, runs: Sequence[EventRun], positions: Positions) -> int:
         """Take events, in order. positions: up to where was read of each partition; what lies below and does
-        not come is not there, or not any more."""
+        not come is not there, or not any more. Returns how many of those who wait are to look."""
 
     def commits(self, partitions: Collection[int]) -> Mapping[int, tuple[int, str]]:
         """Return what is to be committed of these partitions now."""
@@ -170,11 +170,13 @@ class GroupReader(Protocol):
     async def wait_ready(self, within: float) -> None:
         """Wait for the first assignment. SubscribeRefused: why there is none."""
 
-    async def wait(self, within: float) -> None:
-        """Return when something was read, or assigned, or `look` was called; or after so many seconds."""
+    async def wait(self, within: float, *, events: bool = True) -> None:
+        """Return when something was assigned, or `look` was called; or after so many seconds. events: or when
+        something was read: of those who wait as many return as the sink says, who has waited longest
+        first."""
 
-    def look(self) -> None:
-        """Have it read on, where there is room again or where `offsets` were changed; wake all who wait."""
+    def look(self, *, wake: bool = True) -> None:
+        """Have it read on, where there is room again or where `offsets` were changed. wake: all who wait."""
 
     async def commit(self, partitions: Collection[int], given: Mapping[int, int] | None = None) -> None:
         """Have the source keep how far the sink is in these, together with what others want kept meanwhile.

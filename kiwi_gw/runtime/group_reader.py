@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final, Protocol
 
 import structlog
@@ -98,6 +99,7 @@ class SourceGroupReader:
         self._given: Mapping[int, int] = {}
         self._assignments = 0
         self._news = trio.Event()
+        self._waiting: dict[trio.Event, None] = {}
         self._changed = Wakeup()
         self._scope = trio.CancelScope()
         self._reading = trio.CancelScope()
@@ -119,9 +121,15 @@ class SourceGroupReader:
         if scope.cancelled_caught:
             raise SubscribeRefused(RefusalCode.UNAVAILABLE, _LATE)
 
-    async def wait(self, within: float) -> None:
-        with trio.move_on_after(within):
-            await self._news.wait()
+    async def wait(self, within: float, *, events: bool = True) -> None:
+        news = trio.Event() if events else self._news
+        if events:
+            self._waiting[news] = None
+        try:
+            with trio.move_on_after(within):
+                await news.wait()
+        finally:
+            self._waiting.pop(news, None)
 
     @property
     def sink(self) -> GroupSink:
@@ -140,9 +148,10 @@ class SourceGroupReader:
     def leaving(self) -> bool:
         return self._leaving
 
-    def look(self) -> None:
+    def look(self, *, wake: bool = True) -> None:
         self._changed.set()
-        self._tell()
+        if wake:
+            self._tell()
 
     def rewind(self) -> None:
         self._reading.cancel()
@@ -174,6 +183,13 @@ class SourceGroupReader:
     def _tell(self) -> None:
         self._news.set()
         self._news = trio.Event()
+        self._tell_some(len(self._waiting))
+
+    def _tell_some(self, most: int) -> None:
+        """Wake so many of those who wait for events: to wake hundreds for one takes as long from all."""
+        for news in list(islice(self._waiting, most)):
+            del self._waiting[news]
+            news.set()
 
     async def _write(self) -> None:
         """Commit, and what came meanwhile, until there is nothing more."""
@@ -305,9 +321,7 @@ class SourceGroupReader:
                         return None  # they are from where it is to be read no more
                     reader.lost.clear()
                     there = {p: o for p, o in reader.positions.items() if p in start.offsets}
-                    self._sink.read(runs, there)
-                    if runs:
-                        self._tell()
+                    self._tell_some(self._sink.read(runs, there))
                 return reader.over
         except SubscribeRefused as refused:
             if refused.code in (RefusalCode.POSITIONS, RefusalCode.FAILED, RefusalCode.UNAVAILABLE):

@@ -311,7 +311,8 @@ async def _next(
     waited = not until
     while consumer in dispatcher.consumers:
         now = time.monotonic()
-        dispatcher.expire(now)
+        if dispatcher.expire(now):
+            reader.look()  # others may have what this one does not take
         found = list(dispatcher.fetch(consumer, most, most_bytes, now, room))
         if found and waited:
             try:
@@ -324,7 +325,7 @@ async def _next(
                 raise NotStreamed(error.response) from None
         if found or now >= until:
             return found
-        await reader.wait(min(until, dispatcher.due) - now)
+        await reader.wait(min(until, dispatcher.due) - now, events=dispatcher.is_served(consumer))
         waited = True
     ended = subscription.ended
     if not until or (ended is not None and ended.code == RefusalCode.UNAVAILABLE):

@@ -17,6 +17,7 @@ from kiwi_gw.codes import RefusalCode
 from kiwi_gw.decoding import sentence
 from kiwi_gw.dialect_api.http import ClientRights, HttpRequest, HttpResponse
 from kiwi_gw.dialect_api.reading import PartitionsMoved
+from kiwi_gw.dialects.pulsar.dispatcher import SubscriptionType
 from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
 from kiwi_gw.dialects.pulsar.message_ids import MessageId, read_message_id
 from kiwi_gw.dialects.pulsar.message_queues import Place
@@ -176,7 +177,8 @@ async def _acknowledge(
         partitions |= done.changed
         unread += len(done.unread)
         await rights.turn()
-    found.reader.look()  # there is room again
+    # There is room again; who waits may have a key that was another's.
+    found.reader.look(wake=dispatcher.kind is SubscriptionType.KEY_SHARED)
     partitions |= {partition for partition, _ in places} & found.uncommitted
     if partitions:
         try:

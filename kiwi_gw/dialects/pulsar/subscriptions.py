@@ -117,7 +117,7 @@ class Subscription:
         for partition, (offset, text) in given.items():
             self.dispatcher.assign(partition, offset, text)
 
-    def read(self, runs: Sequence[EventRun], positions: Positions) -> None:
+    def read(self, runs: Sequence[EventRun], positions: Positions) -> int:
         dispatcher = self.dispatcher
         for run in runs:
             batch = run.batch
@@ -131,6 +131,9 @@ class Subscription:
         for partition, offset in positions.items():
             if dispatcher.read_up_to(partition, offset):
                 self.uncommitted.add(partition)
+        events = sum(run.events for run in runs)
+        # The keys of some may be those of any who wait.
+        return MOST_CONSUMERS if events and self.kind is SubscriptionType.KEY_SHARED else events
 
     def commits(self, partitions: Collection[int]) -> Mapping[int, tuple[int, str]]:
         return self.dispatcher.commits(partitions)

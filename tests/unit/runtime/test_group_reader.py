@@ -65,9 +65,10 @@ class Sink:
         self.offsets = {p: o for p, o in self.offsets.items() if p in kept}
         self.offsets |= {p: offset for p, (offset, _) in given.items()}
 
-    def read(self, runs: Sequence[EventRun], positions: Positions) -> None:
+    def read(self, runs: Sequence[EventRun], positions: Positions) -> int:
         self.heard += [run.batch.offsets[index] for run in runs for index, _ in run.fragments]
         self.offsets.update(positions)
+        return sum(run.events for run in runs)
 
     def commits(self, partitions: Collection[int]) -> Mapping[int, tuple[int, str]]:
         return {p: (self.offsets[p], "") for p in partitions if p in self.offsets}
@@ -131,6 +132,29 @@ async def test_a_member_without_partitions_reads_when_it_gets_some() -> None:
         while len(sink.heard) < 8:
             await reader.wait(5)
         assert sink.heard[4:] == ["given nothing", "given 2", 2, 3]
+
+
+async def test_for_an_event_one_of_those_who_wait_is_woken() -> None:
+    """The one who has waited longest; all are by what concerns all."""
+    async with joined() as (_, reader, _, script), trio.open_nursery() as nursery:
+        woken: list[int] = []
+
+        async def wait(number: int, events: bool) -> None:
+            await reader.wait(5, events=events)
+            woken.append(number)
+
+        for number in range(4):
+            nursery.start_soon(wait, number, number > 0)
+            await wait_all_tasks_blocked()
+        await script.publish([b"d"])
+        await wait_all_tasks_blocked()
+        assert woken == [1]
+        reader.look(wake=False)
+        await wait_all_tasks_blocked()
+        assert woken == [1]
+        reader.look()
+        await wait_all_tasks_blocked()
+        assert sorted(woken) == [0, 1, 2, 3]
 
 
 async def test_commits_that_come_together_are_made_together(monkeypatch: pytest.MonkeyPatch) -> None:
