@@ -83,7 +83,7 @@ class PendingRecords:
             others = batch.halves()
         else:
             others = batch.only(rest)
-            for at in at_fault:
+            for at in set(range(len(batch.places))).difference(rest):  # a broker may name what is not there
                 self._unfit(batch.places[at], why)
         batches = self.waiting[batch.partition]
         batches.popleft()

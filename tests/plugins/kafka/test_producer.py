@@ -84,7 +84,7 @@ class Cluster:
         if len(values) > self.most:
             return TOO_LARGE, -1, None
         if late := [(at, "late") for at, record in enumerate(rows) if record.timestamp > self.latest]:
-            return TIMESTAMP, -1, late if self.names else None
+            return TIMESTAMP, -1, [*late, (1_000, "what")] if self.names else None
         log = self.logs.setdefault(partition, [])
         if key not in self._kept:
             self._kept[key] = len(log)
