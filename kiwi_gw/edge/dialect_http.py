@@ -59,7 +59,8 @@ def dialect_handler(
             raise RejectedError(Rejection.DRAINING, 503, "the gateway is about to stop; try again later")
         origins, ends = gateway.loaded.settings.server.allowed_origins, asked.ends
         check_origin(asked.head, origins, ends.remote, secure=ends.secure)
-        with gateway.request_load.body() as came:
+        client = client_at(ends.client)
+        with gateway.request_load.body(id(ends) if client is None else client) as came:
             identity, body = await _caller(gateway, admission, asked, route, came)
             who = identity if identity.issued_token is None else replace(identity, issued_token=None)
             rights = RequestRights(gateway, who, (name, ends.remote), asked.watched)
@@ -83,7 +84,7 @@ def dialect_handler(
             found = route.answer(
                 HttpRequest(asked.credential, parameters, identity, route.read_body(body), rights, admitted)
             )
-            payer = who_pays(identity, client_at(ends.client), id(ends))
+            payer = who_pays(identity, client, id(ends))
             if inspect.iscoroutine(found):
                 found = await _awaited(gateway.request_load, payer, found)
         if isinstance(found, HttpStream):

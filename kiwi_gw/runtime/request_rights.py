@@ -92,6 +92,7 @@ class RequestLoad:
     produced_bytes: int = 0
     body_bytes: int = 0
     _own: Counter[Hashable] = field(default_factory=Counter, repr=False)
+    _own_bodies: Counter[Hashable] = field(default_factory=Counter, repr=False)
 
     @contextmanager
     def wait(self, who: Hashable) -> Iterator[None]:
@@ -110,22 +111,27 @@ class RequestLoad:
                 del self._own[who]
 
     @contextmanager
-    def body(self) -> Iterator[Callable[[int], None]]:
-        """Have the bytes of a body counted, as they come, until the block ends. What is yielded raises
-        RequestLimit if there are too many."""
+    def body(self, who: Hashable) -> Iterator[Callable[[int], None]]:
+        """Have the bytes of a body of this client counted, as they come, until the block ends. What is
+        yielded raises RequestLimit if there are too many, or of this client more than are left for others."""
         held = 0
 
         def count(size: int) -> None:
             nonlocal held
-            if self.body_bytes + size > MOST_BYTES:
+            if self._own_bodies[who] + self.body_bytes + size > MOST_BYTES:
                 raise RequestLimit("too many requests are being read; try again in a moment")
             self.body_bytes += size
+            self._own_bodies[who] += size
             held += size
 
         try:
             yield count
         finally:
-            self.body_bytes -= held
+            if held:
+                self.body_bytes -= held
+                self._own_bodies[who] -= held
+                if not self._own_bodies[who]:
+                    del self._own_bodies[who]
 
 
 class Context(GroupContext, Protocol):

@@ -37,7 +37,7 @@ ADMIN = ("Authorization", "Bearer writer")
 
 
 class Rights:
-    """Lets `writer` do all, `reader` read, and others nothing."""
+    """Lets `writer` do all, `reader` read, `keeper` commit, and others nothing."""
 
     @hookimpl
     def authenticate(self, credential: object) -> Identity | Refusal | None:
@@ -49,7 +49,8 @@ class Rights:
     def authorize(
         self, identity: Identity, action: Action, source: SourceInfo | None
     ) -> Permit | Refusal | None:
-        if identity.name == "writer" or (identity.name, action) == ("reader", Action.SUBSCRIBE):
+        may = {"reader": Action.SUBSCRIBE, "keeper": Action.COMMIT}
+        if identity.name == "writer" or may.get(identity.name) is action:
             return Permit()
         return Refusal("forbidden", "not for you")
 
@@ -129,6 +130,7 @@ ROWS: list[tuple[object, str, str, int]] = [
     (messages({"value": "a"}, **{"`$.messages[" + "9" * 5_000 + "]`": 1}), OWN, "unknown field", 42205),
     (messages({"value": "a"}), OWN + "?topic=other", "topic is in the path already", 40001),
     (messages({"value": "a"}), OWN + "/partitions/0.0", "partition must be an integer", 40001),
+    (messages({"value": "a"}), OWN + "/partitions/0%0A", "partition must be an integer", 40001),
     (
         messages(*[{"value": "a", "properties": {str(n): "" for n in range(1_000)}}] * 11),
         OWN,
@@ -245,7 +247,9 @@ async def test_errors_in_the_form_of_brokers(body: object, path: str, words: str
 async def test_rights() -> None:
     body = messages({"value": "a"})
     async with pulsar(rights=True) as (gateway, _):
-        for name, expected in (("writer", None), ("reader", 40301), ("nobody", 40401), ("", 40101)):
+        for name, expected in (
+            ("writer", None), ("reader", 40301), ("keeper", 40301), ("nobody", 40401), ("", 40101)
+        ):  # fmt: skip
             headers = [JSON, ("Authorization", f"Bearer {name}")] if name else [JSON]
             status, said, answer = await ask(gateway, body, headers=headers)
             assert answer.get("error_code") == expected
@@ -353,6 +357,17 @@ async def test_a_body_is_not_asked_for_in_vain() -> None:
         # What takes no body asks for none.
         head = EXPECTING.format(OWN + "/partitions/0/messages").replace("POST", "GET", 1)
         assert (await raw(gateway, head)).startswith(b"HTTP/1.1 413")
+
+
+@pytest.mark.parametrize(
+    "head", ["POST {} HTTP/2.0\nHost: h\n\n", "POST {} HTTP/1.1\nHost: h\nTransfer-Encoding: gzip\n\n"]
+)
+async def test_what_a_request_alone_can_cause_is_no_failure_of_the_gateway(head: str) -> None:
+    async with pulsar() as (gateway, _):
+        for path, said in ((OWN, b'"error_code":40001'), (BROKER, b'{"reason":')):
+            answer = await raw(gateway, head.format(path))
+            assert answer.startswith(b"HTTP/1.1 400 ")
+            assert said in answer
 
 
 @pytest.mark.parametrize("path", ["/subscription/s", "/subscription/s/cursor"])

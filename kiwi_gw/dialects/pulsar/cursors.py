@@ -236,7 +236,8 @@ async def _reset_to(rights: ClientRights, topic: ConsumedTopic, to: object) -> P
     if isinstance(to, int):
         return await rights.places(source_id, AtTime(to))
     if isinstance(to, list) and to:
-        wanted = dict(await _places(to, topic, rights))
+        places = await _places(to, topic, rights)
+        wanted = dict(sorted(places, reverse=True))  # of several in a partition from the first one on
         ends = await rights.places(source_id, StartAt.LATEST)
         if any(offset > ends.get(partition, offset) for partition, offset in wanted.items()):
             raise PulsarError(PulsarCode.GONE, "a message is not there: its partition ends before it")

@@ -110,16 +110,23 @@ class PulsarError(KiwiError):
 
 def page(failure: HttpFailure) -> HttpResponse:
     """Answer what the gateway has refused itself."""
-    code = int(_OF_STATUS.get(failure.status, failure.status * 100))
+    status = _status(failure)
+    code = int(_OF_STATUS.get(status, status * 100))
     if failure.stopping:
         code = int(PulsarCode.STOPPING)
     said = {"error_code": code, "message": failure.message}
-    return HttpResponse(failure.status, msgspec.json.encode(said) + b"\n", JSON)
+    return HttpResponse(status, msgspec.json.encode(said) + b"\n", JSON)
 
 
 def broker_page(failure: HttpFailure) -> HttpResponse:
     """Answer the same as Pulsar's brokers do."""
-    return _reason(failure.status, failure.message)
+    return _reason(_status(failure), failure.message)
+
+
+def _status(failure: HttpFailure) -> int:
+    """Return 400 for a version of HTTP or a coding that is not spoken: nothing is 5xx that a client alone can
+    cause."""
+    return 400 if failure.status in (501, 505) else failure.status
 
 
 def _reason(status: int, words: str, headers: tuple[tuple[str, str], ...] = ()) -> HttpResponse:

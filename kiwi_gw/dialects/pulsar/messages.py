@@ -73,7 +73,7 @@ class PartitionPath(Struct, frozen=True, forbid_unknown_fields=True):
     namespace: str
     topic: str
     partition: Annotated[
-        str, Meta(pattern="^[0-9]{1,10}$", description="an integer from 0 to 2^31 - 1, in digits")
+        str, Meta(pattern=r"^[0-9]{1,10}(?!\n)$", description="an integer from 0 to 2^31 - 1, in digits")
     ]
 
 
@@ -105,7 +105,7 @@ class ReadParameters(PartitionPath, frozen=True, forbid_unknown_fields=True):
     from_: Annotated[
         str,
         Meta(
-            pattern="^(earliest|latest|[0-9]{1,18}|[A-Za-z0-9+/_= -]{8,64})$",
+            pattern=r"^(earliest|latest|[0-9]{1,18}|[A-Za-z0-9+/_= -]{8,64})(?!\n)$",
             description="earliest, latest, milliseconds since 1970 or an id of a message",
         ),
     ] = field(name="from", default="earliest")

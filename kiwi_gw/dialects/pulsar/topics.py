@@ -20,6 +20,7 @@ START_SECONDS: Final = 5.0
 
 _NO_TOPIC: Final = "there is no such topic"
 _ABSENT: Final = "the topic is not there, or not yet"
+_OF_SOURCES: Final = (Action.SUBSCRIBE, Action.PUBLISH, Action.COMMIT, Action.REPLAY)
 
 T = TypeVar("T")
 
@@ -159,9 +160,14 @@ def check_rights(info: SourceInfo, rights: ClientRights, actions: Sequence[Actio
             continue
         if refusal.code == RefusalCode.INTERNAL_ERROR:
             raise PulsarError(PulsarCode.UNAVAILABLE, "it cannot be said just now who may do that")
-        if all(rights.refusal(other, info) for other in (Action.SUBSCRIBE, Action.PUBLISH)):
+        if _knows_nothing(rights, info):
             raise PulsarError(PulsarCode.TOPIC, _NO_TOPIC)
         raise PulsarError(PulsarCode.FORBIDDEN, f"{refusal.message}: this needs the right {action.value}")
+
+
+def _knows_nothing(rights: ClientRights, info: SourceInfo) -> bool:
+    """Say whether the client may do nothing at all with a source: it does not learn that there is one."""
+    return all(rights.refusal(action, info) for action in _OF_SOURCES)
 
 
 async def readable_topic(
@@ -176,7 +182,7 @@ def _readable_topic(path: PartitionPath, rights: ClientRights, settings: PulsarS
     refusal = rights.refusal(Action.SUBSCRIBE, info)
     if refusal is not None and refusal.code == RefusalCode.INTERNAL_ERROR:
         raise PulsarError(PulsarCode.UNAVAILABLE, "it cannot be said just now who may read there")
-    if refusal is not None and rights.refusal(Action.PUBLISH, info) is not None:
+    if refusal is not None and _knows_nothing(rights, info):
         raise PulsarError(PulsarCode.TOPIC, _NO_TOPIC)
     if refusal is not None:
         raise PulsarError(PulsarCode.FORBIDDEN, refusal.message)
@@ -194,7 +200,7 @@ def writable_topic(
     refusal = rights.refusal(Action.PUBLISH, info)
     if refusal is not None and refusal.code == RefusalCode.INTERNAL_ERROR:
         raise PulsarError(PulsarCode.UNAVAILABLE, "it cannot be said just now who may write there")
-    if refusal is not None and rights.refusal(Action.SUBSCRIBE, info) is not None:
+    if refusal is not None and _knows_nothing(rights, info):
         raise PulsarError(PulsarCode.TOPIC, _NO_TOPIC)
     if not info.publish:
         words = "this topic cannot be written to: its source does not say publish: true"

@@ -158,12 +158,17 @@ async def test_what_is_written_is_bounded_and_may_be_nothing(monkeypatch: pytest
 def test_bodies_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_rights, "MOST_BYTES", 10)
     load = RequestLoad()
-    with load.body() as one, load.body() as two:
-        one(6)
+    with load.body("a") as one, load.body("a") as two, load.body("b") as another:
+        one(2)
+        two(3)
         with pytest.raises(RequestLimit, match="too many requests are being read"):
-            two(5)
-        two(4)
-    assert load.body_bytes == 0
+            one(1)  # as much is left for others
+        with pytest.raises(RequestLimit):
+            another(6)
+        another(2)
+    with load.body("b"):
+        pass
+    assert load == RequestLoad()
 
 
 async def test_a_source_that_does_not_run_knows_no_places_and_no_groups() -> None:
