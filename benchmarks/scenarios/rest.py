@@ -95,35 +95,57 @@ async def beside(lab: Lab, sizes: Sizes) -> Figures:
     }
 
 
-async def _pushed(lab: Lab, sizes: Sizes, topic: str, written: str | None) -> dict[str, float]:
-    """Measure a topic at a rate, and its subscribers; written: that is written over HTTP meanwhile."""
+async def stalled(lab: Lab, sizes: Sizes) -> Figures:
+    """Measure subscribers of one topic at a rate, alone, and while clients have asked for all of another one
+    over HTTP and read nothing."""
+    async with lab.topics(replace(sizes, topics=2)) as topics:
+        alone = await _pushed(lab, sizes, topics[0], None)
+    async with lab.topics(replace(sizes, topics=2)) as (own, filled):
+        whole = replace(sizes, warm=sizes.records)
+        async with lab.producer(whole, [filled], total=sizes.records) as producer:
+            await producer.tell()
+            await all_sent(producer)
+        found = await _pushed(lab, sizes, own, filled, _STALLED)
+    return {
+        "p99 beside / without": found["p99"] / max(alone["p99"], 0.01),
+        "pushed beside / without": found["pushed"] / max(alone["pushed"], 0.01),
+        "p99": found["p99"],
+    }
+
+
+async def _pushed(
+    lab: Lab, sizes: Sizes, topic: str, other: str | None, clients: int = 0
+) -> dict[str, float]:
+    """Measure a topic at a rate, and its subscribers. other: a topic that is written over HTTP meanwhile, or
+    that so many clients have asked for who do not read."""
     async with (
-        lab.gateway(sizes, [topic] if written is None else [topic, written]) as server,
+        lab.gateway(sizes, [topic] if other is None else [topic, other]) as server,
         lab.load(sizes, server, [topic]) as load,
         lab.producer(sizes, [topic]) as producer,
         AsyncExitStack() as stack,
     ):
-        clients = None
-        if written is not None:
-            settings = {
-                "connections": 8,
-                "messages": 100,
-                "host": HOST,
-                "port": server.port,
-                "topic": written,
-            }
-            settings |= {"size": sizes.size, "warm": sizes.warm / sizes.rate, "seconds": sizes.seconds}
-            clients = await stack.enter_async_context(started("rest_producers", settings, lab.new_folder()))
-            await clients.hear("ready", START_SECONDS)
-            await clients.tell()
+        them, name = None, "rest_stalled" if clients else "rest_producers"
+        if other is not None:
+            settings: dict[str, Any] = {"host": HOST, "port": server.port, "topic": other}
+            if clients:
+                settings |= {"clients": clients, "partitions": sizes.partitions}
+            else:
+                settings |= {"connections": 8, "messages": 100, "size": sizes.size}
+                settings |= {"warm": sizes.warm / sizes.rate, "seconds": sizes.seconds}
+            them = await stack.enter_async_context(started(name, settings, lab.new_folder()))
+            await them.hear("ready", START_SECONDS)
+            if not clients:
+                await them.tell()
         one = lab.checked("gateway", sizes, await lab.measure(sizes, load, producer, server.pid))
-        said: dict[str, Any] = {"published": 0, "seconds": 1.0, "faults": ()}
-        if clients is not None:
-            said = await clients.hear_any(RUN_SECONDS)
+        said: dict[str, Any] = {"faults": ()}
+        if them is not None:
+            if clients:
+                await them.tell()
+            said = await them.hear_any(RUN_SECONDS)
     if said["faults"]:
         raise RunVoid(f"over HTTP: {'; '.join(said['faults'])}")
-    pushed = one.deliveries / one.seconds
-    return {"pushed": pushed, "p99": one.delays["p99"], "produced": said["published"] / said["seconds"]}
+    produced = said["published"] / said["seconds"] if "published" in said else 0.0
+    return {"pushed": one.deliveries / one.seconds, "p99": one.delays["p99"], "produced": produced}
 
 
 async def _read(
@@ -184,6 +206,8 @@ def _goals(times_peer: float, what: str = "produced") -> tuple[Goal, ...]:
 
 _SIZES = Sizes(seconds=5.0, source={"publish": True}, settings={"pulsar": {"enabled": True}})
 _SMALL = {"seconds": 0.5}
+_STALLED = 100
+"""Clients that ask and do not read."""
 
 SCENARIOS = (
     Scenario(
@@ -239,5 +263,18 @@ SCENARIOS = (
             Goal("produced", "/s"),
         ),
         small={"seconds": 1.0, "warm": 100, "subscribers": 5, "rate": 200},
+    ),
+    Scenario(
+        name="rest-stalled",
+        says="500 records/s to 100 subscribers, with and without 100 clients that have asked over HTTP for "
+        "all of another topic, without end, and read nothing",
+        measure=stalled,
+        sizes=replace(_SIZES, rate=500, delays=100, warm=2_500, steady=2_500, seconds=10.0, records=200_000),
+        goals=(
+            Goal("p99 beside / without", "x", at_most=2.0),
+            Goal("pushed beside / without", "x"),
+            Goal("p99", "ms"),
+        ),
+        small={"seconds": 1.0, "warm": 100, "subscribers": 5, "rate": 200, "records": 8_000},
     ),
 )
