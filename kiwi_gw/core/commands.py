@@ -204,7 +204,8 @@ class Commit:
     """Have a source keep how far a group has come. Answered by CommitDone, within as long as Produce.
 
     positions: by partition, the next offset and what is to be noted beside it. At most MAX_COMMITS of a
-    connection are under way; one beyond them is refused at once. within: as Produce has it.
+    connection are under way; one beyond them is refused at once. While half as many are not answered the
+    client is not read. within: as Produce has it.
     """
 
     handle: Hashable
@@ -214,7 +215,7 @@ class Commit:
     within: float = math.inf
 
 
-MAX_COMMITS = 64
+MAX_COMMITS = 512
 """Commits of one connection that are not answered yet."""
 
 

@@ -202,8 +202,9 @@ async def _converse(
     connection.start()
     while True:
         for _ in reading.take(data):
-            if connection.writes is not None and connection.writes.window.full:
-                await connection.writes.window.wait_room()
+            writes = connection.writes
+            if writes is not None and (writes.window.full or writes.commits.full):
+                await writes.wait_room()
             if writer.control_full:
                 await writer.wait_room()
             if connection.calls is not None and connection.calls.full:

@@ -16,9 +16,9 @@ from kiwi_gw.runtime.produce_window import ProduceWindow
 
 class ClientWrites:
     """tell: has the session hear of these, and writes what it replies in one go. count: takes a command, how
-    it went, and when it was asked for. window: records that have no answer yet."""
+    it went, and when it was asked for. window: records that have no answer yet; commits: the same."""
 
-    __slots__ = ("_access", "_commits", "_context", "_count", "_tell", "window")
+    __slots__ = ("_access", "_context", "_count", "_tell", "commits", "window")
 
     def __init__(
         self,
@@ -29,8 +29,14 @@ class ClientWrites:
     ) -> None:
         self._context, self._access = context, access
         self._tell, self._count = tell, count
-        self._commits = CommitQueue(context.commit_later, self._committed)
+        self.commits = CommitQueue(context.commit_later, self._committed, self._may_not_commit)
         self.window = ProduceWindow(self._produced)
+
+    async def wait_room(self) -> None:
+        """Return when the client may be read."""
+        while self.window.full or self.commits.full:
+            await self.window.wait_room()
+            await self.commits.wait_room()
 
     def produce(self, command: Produce, asked_at: float | None) -> None:
         """Have a record written, if the client may."""
@@ -39,20 +45,28 @@ class ClientWrites:
         within = min(self._context.write_seconds, command.within)
         self.window.add(command, queue, within, asked_at)
 
+    def apply_rules(self) -> None:
+        """Refuse what waits for its source and is no longer allowed."""
+        self.window.judge(lambda source_id: self._access.refused(Action.PUBLISH, source_id))
+        self.commits.judge()
+
     def commit(self, command: Commit, asked_at: float | None) -> None:
         """Have positions kept, if the client may."""
-        refusal = self._access.refused(Action.COMMIT, command.source_id)
+        refusal = self._may_not_commit(command.source_id)
         if refusal is not None:
             self._committed(command, asked_at, refusal)
         else:
-            self._commits.add(command, asked_at, min(self._context.write_seconds, command.within))
+            self.commits.add(command, asked_at, min(self._context.write_seconds, command.within))
 
     def clear(self) -> None:
         """Give up what waits: the client is gone."""
         self.window.clear()
-        self._commits.clear()
+        self.commits.clear()
 
     # --- inside ----------------------------------------------------------------------------
+
+    def _may_not_commit(self, source_id: str) -> Refusal | None:
+        return self._access.refused(Action.COMMIT, source_id)
 
     def _produced(self, tickets: Sequence[ProduceTicket]) -> None:
         notices: list[Notice] = []

@@ -202,6 +202,8 @@ class Connection:
             self.dismiss(answer)
         else:
             self.access.apply_rules()
+            if self.writes is not None:
+                self.writes.apply_rules()
 
     def dismiss(self, refusal: Refusal) -> None:
         """End it: its credentials are good no longer."""

@@ -119,6 +119,13 @@ class ProduceQueue:
         self._blocked.discard(feed)
         self._release([*self._begun.pop(feed, ()), *self._waiting.pop(feed, ())])
 
+    def refuse(self, feed: ProduceFeed, refusal: Refusal) -> None:
+        """Give what waits of a connection this for its result, which is still to be told."""
+        tickets = [*self._begun.pop(feed, ()), *self._waiting.pop(feed, ())]
+        for ticket in tickets:
+            ticket.results = [refusal] * len(ticket.records)
+        self._release(tickets)
+
     # --- inside ----------------------------------------------------------------------------
 
     async def _run(self) -> None:

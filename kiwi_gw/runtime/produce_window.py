@@ -26,7 +26,7 @@ class ProduceWindow:
         self._answered = answered
         self._tickets: deque[ProduceTicket] = deque()
         self._bytes = 0
-        self._queues: set[ProduceQueue] = set()
+        self._queues: dict[ProduceQueue, str] = {}  # with the id of the source of each
         self._room: trio.Event | None = None
 
     @property
@@ -58,8 +58,15 @@ class ProduceWindow:
             ticket.results = (queue,)
             self.settle()
         else:
-            self._queues.add(queue)
+            self._queues[queue] = command.source_id
             queue.add(self, ticket)
+
+    def judge(self, refused: Callable[[str], Refusal | None]) -> None:
+        """Refuse what was not handed over yet to sources to which the client may not write any more."""
+        for queue, source_id in list(self._queues.items()):
+            if (refusal := refused(source_id)) is not None:
+                queue.refuse(self, refusal)
+        self.settle()
 
     def settle(self) -> None:
         """Answer the first ones, as far as their results are known."""

@@ -388,3 +388,27 @@ async def test_a_commit_that_hangs_is_answered(tmp_path: Path, autojump_clock: M
         ((_, refusal),) = commits(client)
         assert refusal is not None
         assert (refusal.code, refusal.retry) == ("unavailable", True)
+
+
+async def test_what_waits_is_judged_again_when_the_rules_have_changed(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    vault, rules = Vault(), Rules(Action.PUBLISH, Action.COMMIT)
+    text = OPEN.replace("[vault]", "[vault, rules]")
+    async with running(tmp_path, text, vault=vault, rules=rules) as bench:
+        client = bench.connect(Identity("ann", authenticator="rules"))
+        client.does(*put("1"), Commit("c", "a", "g", {0: (1, "")}))
+        await settled()
+        client.does(*put("2", "3"), *put("4", source="b"), Commit("d", "a", "g", {0: (2, "")}))
+        rules.allowed = ()
+        client.connection.reauthorize()
+        vault.gate.set()
+        await settled()
+        assert [texts(call) for call in vault.calls if call] == [["1"]]
+        assert codes(client) == ["forbidden"] * 3
+        assert [handle for handle, _ in results(client)] == ["1", "2", "3", "4"]
+        assert [(handle, refusal and refusal.code) for handle, refusal in commits(client)] == [
+            ("d", "forbidden"),
+            ("c", None),
+        ]
+        assert vault.groups == {"g": {0: (1, "")}}
