@@ -126,9 +126,12 @@ async def test_a_static_token_will_do() -> None:
 @pytest.mark.parametrize(
     ("sql", "words"),
     [
-        ("SELECT * FROM nowhere", "sqls[0]: no such topic: `nowhere`"),
-        ("SELECT * FROM secrets", "sqls[0]: no such topic: `secrets`"),
-        ("SELECT * FROM `prices-internal`", "sqls[0]: no such topic: `prices-internal`"),
+        ("SELECT * FROM nowhere", "sqls[0]: no such topic: `nowhere` (at character 15)"),
+        ("SELECT * FROM secrets", "sqls[0]: no such topic: `secrets` (at character 15)"),
+        (
+            "SELECT * FROM `prices-internal`",
+            "sqls[0]: no such topic: `prices-internal` (at character 15)",
+        ),
         (
             "SELECT count(*) FROM orders",
             "sqls[0]: needs more than one record: declare a spark source, or use SQL v2 (at character 8)",
@@ -140,7 +143,7 @@ async def test_a_static_token_will_do() -> None:
         ("SELECT * FROM orders WHERE _vtype='XML'", None),
         ("SELECT", None),
         ("INSERT INTO orders VALUES (1)", None),
-        ("SET a=b; SELECT * FROM orders", "sqls[0]: SET a: nothing can be set here"),
+        ("SET a=b; SELECT * FROM orders", "sqls[0]: SET a: nothing can be set here (at character 5)"),
     ],
 )
 async def test_what_cannot_be_subscribed_to(sql: str, words: str | None) -> None:

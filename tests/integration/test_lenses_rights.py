@@ -38,7 +38,8 @@ NO_TOKEN = "a token is needed: in the message, or in the header Authorization"
 def no(table: str) -> Sequence[str]:
     """Return what is said of a table that there is not, and of one that may not be read."""
     unknown = f"no such topic: `{table}`"
-    return unknown, f"sqls[0]: {unknown}", unknown, f"{unknown} (at character 15)"
+    there = f"{unknown} (at character 15)"
+    return unknown, f"sqls[0]: {there}", unknown, there
 
 
 MATRIX: Mapping[tuple[str, str], Sequence[str]] = {

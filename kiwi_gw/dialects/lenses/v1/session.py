@@ -10,7 +10,7 @@ topics do in `topics`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,9 +48,10 @@ from kiwi_gw.dialects.lenses.settings import LensesSettings
 from kiwi_gw.dialects.lenses.tables import Tables
 from kiwi_gw.dialects.lenses.v1 import messages, replies, requests
 from kiwi_gw.dialects.lenses.v1.subscribing import Reading, StatementReader, Unreadable
-from kiwi_gw.dialects.lenses.v1.topics import GIVE_UP_SECONDS, Topics
+from kiwi_gw.dialects.lenses.v1.topics import GIVE_UP_SECONDS, Topics, Wanted
 from kiwi_gw.dialects.lenses.v1.writing import CommitPart, Publishing, Unwritable, Writing, group_of
 from kiwi_gw.model import Identity, Password, Refusal, Token, Unpublished
+from kiwi_gw.query.errors import QueryError
 
 RATE_LIMITED: Final = "rate_limited"
 TOO_MANY: Final = "too many requests in too short a time"
@@ -275,15 +276,20 @@ class LensesV1Session:
                 yield SetTimer(max(0.0, reading.until - self._clock()))
                 return
             wanted = self._statements.wanted(reading, self._topics.queries, self._group)
+            self._check_number(reading, wanted)
         except Unreadable as wrong:
             yield replies.error(wrong.number, str(wrong))
             return
-        most = self._limits.subscriptions
-        if most and self._topics.others({each.topic for each in wanted}) + len(wanted) > most:
-            words = f"a connection can have at most {most} subscriptions"
-            yield replies.error(reading.number, words)
-            return
         yield from self._topics.subscribe(reading.number, wanted, reading.until)
+
+    def _check_number(self, reading: Reading, wanted: Sequence[Wanted]) -> None:
+        """Raise Unreadable for the first statement for whose subscription there is no room."""
+        most = self._limits.subscriptions
+        room = most - self._topics.others({each.topic for each in wanted})
+        if most and len(wanted) > room:
+            beyond = wanted[max(0, room)]
+            words = f"a connection can have at most {most} subscriptions"
+            raise Unreadable(reading, beyond.place, str(QueryError(words, beyond.position)))
 
     def _timer_fired(self) -> Iterator[Command]:
         for handle, reading in self._statements.overdue(self._clock()):

@@ -136,7 +136,8 @@ class StatementReader:
         for place, statement in enumerate(reading.read):
             each = self._wanted(reading, place, statement, group)
             if each.topic in found:
-                raise Unreadable(reading, place, f"`{each.topic}` comes twice")
+                words = str(QueryError(f"`{each.topic}` comes twice", each.position))
+                raise Unreadable(reading, place, words)
             found[each.topic] = each
             queries = queries | {each.query} if each.query else queries
             if most and len(queries) > most:
@@ -146,8 +147,9 @@ class StatementReader:
     def _wanted(self, reading: Reading, place: int, read: ReadStatement, group: str) -> Wanted:
         statement = read.statement
         if statement.settings:
-            words = f"SET {statement.settings[0].name}: nothing can be set here"
-            raise Unreadable(reading, place, words)
+            setting = statement.settings[0]
+            words = f"SET {setting.name}: nothing can be set here"
+            raise Unreadable(reading, place, str(QueryError(words, setting.position)))
         sample = (
             None if statement.sample is None else Sample(statement.sample, statement.sample_window_ms / 1000)
         )
@@ -162,6 +164,7 @@ class StatementReader:
             statement.limit,
             sample,
             read.key,
+            statement.table_position,
         )
 
     def _records(self, number: int, statement: Statement, applied: Applied) -> WireFormat:

@@ -23,6 +23,7 @@ from kiwi_gw.core.notices import Ended, Inspected, Lagged, Opened, OpenFailed
 from kiwi_gw.dialects.lenses.tables import unknown_table
 from kiwi_gw.dialects.lenses.v1 import replies
 from kiwi_gw.model import CloseReason, Mode, OverflowPolicy, SourceInfo, Start, WireFormat
+from kiwi_gw.query.errors import QueryError
 
 ALL: Final = 2**53 - 1
 """Credit for everything."""
@@ -48,7 +49,8 @@ class Sample:
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What is asked of one topic. place: in the list of its SUBSCRIBE. starts: where it may begin, the first
-    that its client has the right to. query: a text that is equal for equal ones; empty: it has none."""
+    that its client has the right to. query: a text that is equal for equal ones; empty: it has none.
+    position: where its name stands in the statement."""
 
     topic: str
     source_id: str
@@ -58,6 +60,7 @@ class Wanted:
     limit: int | None = None
     sample: Sample | None = None
     query: str = ""
+    position: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -167,8 +170,9 @@ class Topics:
             return
         self._by_handle.pop(topic.handle)
         unknown = notice.code == RefusalCode.UNKNOWN_SOURCE
-        words = unknown_table(topic.wanted.topic) if unknown else notice.message
-        yield from self._give_up(topic.opening, f"sqls[{topic.wanted.place}]: {words}")
+        wanted = topic.wanted
+        words = str(QueryError(unknown_table(wanted.topic), wanted.position)) if unknown else notice.message
+        yield from self._give_up(topic.opening, f"sqls[{wanted.place}]: {words}")
 
     def ended(self, notice: Ended) -> Iterator[Command]:
         """Say why a topic is over."""

@@ -66,10 +66,13 @@ def test_subscribing_again_takes_the_place_of_the_first_behind_the_answer() -> N
     ("sqls", "words"),
     [
         (["cars", "cars WHERE"], "sqls[1]: it ends too early: a value must follow (at character 25)"),
-        (["cars", "cars LIMIT 3"], "sqls[1]: `cars` comes twice"),
-        (["cars", "nowhere"], "sqls[1]: no such topic: `nowhere`"),
-        (["nowhere", "cars"], "sqls[0]: no such topic: `nowhere`"),
-        (["cars /*" + "(" * 4_000 + "*/", "cars"], "sqls[1]: `cars` comes twice"),  # one is read elsewhere
+        (["cars", "cars LIMIT 3"], "sqls[1]: `cars` comes twice (at character 15)"),
+        (["cars", "nowhere"], "sqls[1]: no such topic: `nowhere` (at character 15)"),
+        (["nowhere", "cars"], "sqls[0]: no such topic: `nowhere` (at character 15)"),
+        (
+            ["cars /*" + "(" * 4_000 + "*/", "cars"],
+            "sqls[1]: `cars` comes twice (at character 15)",
+        ),  # one is read elsewhere
     ],
 )
 def test_a_subscribe_is_all_or_nothing(sqls: list[str], words: str) -> None:

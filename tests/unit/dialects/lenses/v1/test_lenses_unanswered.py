@@ -161,7 +161,7 @@ def test_a_name_that_its_source_has_no_more_is_no_topic() -> None:
     hub.info = replace(hub.info, blocks={"lenses": LensesSource(topic="autos")})
     gateway.desks = desks
     subscribe(page, 1, "cars")
-    assert said(page.heard()) == [(1, "ERROR", "sqls[0]: no such topic: `cars`")]
+    assert said(page.heard()) == [(1, "ERROR", "sqls[0]: no such topic: `cars` (at character 15)")]
     assert hub.subscribers == 0
 
 
@@ -254,11 +254,11 @@ def test_a_connection_has_so_many_topics_and_those_that_it_replaces_do_not_count
     subscribe(page, 4, "bikes", "cars")
     page.ask("UNSUBSCRIBE", 5, {"topics": ["cars"]})
     subscribe(page, 6, "trains")
-    refused = ("ERROR", "a connection can have at most 2 subscriptions")
+    words = "a connection can have at most 2 subscriptions (at character 15)"
     assert said(page.heard()) == [
-        (1, *refused),
+        (1, "ERROR", f"sqls[2]: {words}"),
         (2, "SUCCESS", "cars,bikes"),
-        (3, *refused),
+        (3, "ERROR", f"sqls[0]: {words}"),
         (4, "SUCCESS", "bikes,cars"),
         (5, "SUCCESS", "cars"),
         (6, "SUCCESS", "trains"),
