@@ -9,7 +9,7 @@ frame's.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate, repeat
 from typing import Any, Final
@@ -53,6 +53,13 @@ def _wire(table: str, decode: Decode, projects: bool, max_event_bytes: int) -> W
     return WireFormat(key, RecordEncoder(table, decode, projects, max_event_bytes))
 
 
+def _times(column: Sequence[object]) -> Iterable[object]:
+    """Return -1 for what is no time of a record: a source may call so what it likes."""
+    if isinstance(column, array) or set(map(type, column)) <= {int}:
+        return column
+    return [each if type(each) is int else -1 for each in column]
+
+
 class RecordEncoder:
     """Make the fragments of a batch. One record that cannot be decoded yields nothing and is `decode_errors`;
     one that is too large yields nothing and is `unsendable`. One that cannot be decoded is `failing`, if the
@@ -85,7 +92,7 @@ class RecordEncoder:
     def _rows(self, batch: Batch) -> Iterator[_Row]:
         size, columns = len(batch), batch.columns
         keys = self._write_key(columns) if "key" in columns else repeat(UNSET, size)
-        timestamps = columns.get("timestamp", repeat(-1, size))
+        timestamps = _times(columns["timestamp"]) if "timestamp" in columns else repeat(-1, size)
         values = self._values(batch)
         return map(_Row, keys, values, repeat(self._topic), batch.partitions, batch.offsets, timestamps)
 

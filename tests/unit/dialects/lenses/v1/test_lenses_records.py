@@ -49,6 +49,15 @@ def test_exact_bytes() -> None:
     assert (made.prefix_counts, made.decode_errors, made.unsendable) == (None, 0, ())
 
 
+def test_timestamps_are_numbers_whatever_a_source_calls_so() -> None:
+    columns: dict[str, Sequence[object]] = {
+        "value": [b"1"] * 5,
+        "timestamp": ["2020-01-01", None, 5.5, True, 7],
+    }
+    made = records_wire("t", Decode()).encode(Batch({0: 0}, [0] * 5, range(5), columns, cost=1))
+    assert [json.loads(each[:-1])["timestamp"] for each in fragments(made)] == [-1, -1, -1, -1, 7]
+
+
 @pytest.mark.parametrize(
     ("form", "written", "expected"),
     [
