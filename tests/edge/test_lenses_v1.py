@@ -218,6 +218,26 @@ async def test_from_an_offset_and_from_a_time_whatever_came_before() -> None:
         assert [each["offset"] for each in (await machine.hear())["content"]] == [0, 1]
 
 
+@pytest.mark.parametrize("bound", ["", " AND _meta.offset >= 0", " AND _ts >= 0"])
+async def test_a_sample_is_of_the_newest_however_much_lies_behind(bound: str) -> None:
+    text = CONFIG.replace("[orders, prices-internal]}", "['*'], actions: [subscribe, replay, commit]}")
+    text = text.replace("LOGIN_MS", "5000").replace(
+        '  users:\n    - {name: ann, password_hash: "HASH", roles: [reader]}\n', ""
+    )
+    sources = ScriptedSources(writable=True)
+    async with (
+        open_gateway(text, plugins={"scripted": sources}) as gateway,
+        page(gateway, token="a-token-of-a-machine") as machine,
+    ):
+        await sources["orders"].publish([b"%d" % n for n in range(100)], timestamp=5_000)
+        done = {"commits": [{"topic": "orders", "partition": 0, "offset": 3}]}
+        assert (await machine.answer("COMMIT", 1, done))[0] == "SUCCESS"
+        sql = f"SELECT * FROM orders WHERE _sample=2 AND _sampleWindow=100{bound}"  # noqa: S608  (no database)
+        assert (await machine.answer("SUBSCRIBE", 2, {"sqls": [sql]}))[0] == "SUCCESS"
+        await sources["orders"].publish([b"new"], timestamp=6_000)
+        assert [each["offset"] for each in (await machine.hear())["content"]] == [100]
+
+
 @pytest.mark.parametrize("may_commit", [True, False])
 async def test_where_kafka_lets_the_gateway_see_no_commit_nothing_is_skipped(
     may_commit: bool, monkeypatch: pytest.MonkeyPatch

@@ -154,13 +154,12 @@ class StatementReader:
             None if statement.sample is None else Sample(statement.sample, statement.sample_window_ms / 1000)
         )
         make = read.wire(partial(self._records, reading.number), self._compiling)
-        start = _narrowed(statement)
         return Wanted(
             statement.table,
             self._tables.source_id(statement.table),
             place,
             make,
-            [Committed(group), StartAt.LATEST] if start is None else [start],
+            _starts(statement, group),
             statement.limit,
             sample,
             read.key,
@@ -189,11 +188,15 @@ class StatementReader:
         return Framing(lambda size: header(size + around) + _HEAD, tail, SEPARATOR, self._frame_bytes)
 
 
-def _narrowed(statement: Statement) -> Start | None:
-    """Say where a statement begins by what it says of offsets and times; None: it says nothing of that."""
+def _starts(statement: Statement, group: str) -> Sequence[Start]:
+    """Say where a statement begins, the first that its client has the right to: where it says so by offsets
+    and times, else where its group has committed. A sample is of the newest records: it begins with the next
+    one, for what lies behind would come so slowly that the newest never came."""
     narrowed = statement.narrowed
+    if statement.sample is not None:
+        return [StartAt.LATEST]
     if narrowed.first_offset is not None:
-        return AtOffset(narrowed.first_offset, narrowed.partitions)
+        return [AtOffset(narrowed.first_offset, narrowed.partitions)]
     if narrowed.first_time is not None:
-        return AtTime(narrowed.first_time)
-    return None
+        return [AtTime(narrowed.first_time)]
+    return [Committed(group), StartAt.LATEST]
