@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kiwi_gw.client.publish import NotWritten
 
 _MOST_LINE_BYTES = 1024 * 1024
+_READ_BYTES = 64 * 1024
 
 
 @click.command(cls=AddressThenSource)
@@ -83,29 +84,46 @@ def produce(
 
 async def _records(separator: str | None, *, as_json: bool) -> AsyncIterator[dict[str, Any]]:
     """Read standard input, a line at a time."""
+    number = 0
+    async for line in _lines():
+        number += 1
+        if len(line) > _MOST_LINE_BYTES:
+            raise KiwiError(f"line {number} has more than {_MOST_LINE_BYTES} bytes")
+        yield _record(line, number, separator, as_json=as_json)
+
+
+async def _lines() -> AsyncIterator[bytes]:
+    """Read what comes, as it comes; of a line that is too long only the beginning. A thread that waits for
+    more is left behind where nobody wants it: no lock is held while it does (`raw`)."""
     import sys
 
     import trio
 
-    number = 0
-    async with trio.wrap_file(sys.stdin.buffer) as lines:
-        while line := await lines.readline(_MOST_LINE_BYTES + 1):
-            number += 1
-            if len(line) > _MOST_LINE_BYTES:
-                raise KiwiError(f"line {number} has more than {_MOST_LINE_BYTES} bytes")
-            yield _record(line, number, separator, as_json=as_json)
+    read = getattr(sys.stdin.buffer, "raw", sys.stdin.buffer).read
+    rest = b""
+    while data := await trio.to_thread.run_sync(read, _READ_BYTES, abandon_on_cancel=True):
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            yield line
+        if len(rest) > _MOST_LINE_BYTES:
+            yield rest
+    if rest:
+        yield rest
 
 
 def _record(line: bytes, number: int, separator: str | None, *, as_json: bool) -> dict[str, Any]:
-    import json
+    import msgspec
 
     try:
-        text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
-        found = json.loads(text) if as_json else {"value": text}
-    except ValueError as error:
+        text = line.removesuffix(b"\r").decode()
+        # Values stay as they are written: a number read and written again may be another one.
+        found: dict[str, Any] = (
+            msgspec.json.decode(text, type=dict[str, msgspec.Raw]) if as_json else {"value": text}
+        )
+    except msgspec.ValidationError:
+        raise KiwiError(f"line {number} is no JSON object") from None
+    except (ValueError, RecursionError) as error:
         raise KiwiError(f"line {number} is no {'JSON' if as_json else 'UTF-8'}: {error}") from None
-    if not isinstance(found, dict):
-        raise KiwiError(f"line {number} is no JSON object")
     if separator is not None and separator in text:
         found["key"], _, found["value"] = text.partition(separator)
     return found

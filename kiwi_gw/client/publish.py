@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, Final
 
+import msgspec
 import trio
 
 from kiwi_gw.client.address import Address
@@ -18,6 +20,8 @@ from kiwi_gw.client.transport import ClientConnection, ConnectionLost, Dial, con
 from kiwi_gw.errors import KiwiError
 
 IN_FLIGHT: Final = 512
+MOST_BYTES: Final = 1_048_576
+"""Of a message: a larger one would end the connection."""
 _PATH: Final = "/api/kafka/ws/kiwi-gw-produce"
 _LOGIN: Final = -1
 """The id of the login; those of records are their numbers, from 0."""
@@ -43,7 +47,8 @@ async def publish(
     """Write all records (`key`, `value`, `partition` and so on, as PUBLISH has them). Returns how many were
     written. failed: called for each that was not.
 
-    Raises KiwiError if the gateway cannot be reached, lets nobody in, or goes away meanwhile.
+    Raises KiwiError if the gateway cannot be reached, lets nobody in, or goes away meanwhile; and what the
+    records raise, when those before are answered.
     """
     writing = _Writing(topic, failed)
     try:
@@ -62,6 +67,7 @@ class _Writing:
         self._waiting: set[int] = set()
         self._written = 0
         self._sent_all = False
+        self._trouble: KiwiError | None = None
 
     @property
     def left_open(self) -> str:
@@ -75,7 +81,7 @@ class _Writing:
         too."""
         if known:
             return
-        await _send(connection, "LOGIN", _LOGIN, {"user": "", "password": ""})
+        await connection.send(_message("LOGIN", _LOGIN, {"user": "", "password": ""}))
         answer = await _hear(connection)
         if answer.get("type") != "SUCCESS":
             raise KiwiError(f"{answer.get('content')}: a token is needed (--token)")
@@ -86,6 +92,8 @@ class _Writing:
             while not self._sent_all or self._waiting:
                 self._take(await _hear(connection))
             nursery.cancel_scope.cancel()
+        if self._trouble is not None:
+            raise KiwiError(f"{self._trouble}; {self._written} were written")
         return self._written
 
     async def _send_all(
@@ -94,12 +102,21 @@ class _Writing:
         records: AsyncIterator[Mapping[str, Any]],
         done: trio.CancelScope,
     ) -> None:
-        number = 0
-        async for record in records:
+        for number in count():
+            try:
+                record = await anext(records)
+            except StopAsyncIteration:
+                break
+            except KiwiError as error:
+                self._trouble = error
+                break
+            message = _message("PUBLISH", number, {**record, "topic": self._topic})
+            if len(message.encode()) > MOST_BYTES:
+                self._failed(NotWritten(number, f"its message has more than {MOST_BYTES} bytes"))
+                continue
             await self._room.acquire()
             self._waiting.add(number)
-            await _send(connection, "PUBLISH", number, {"topic": self._topic, **record})
-            number += 1
+            await connection.send(message)
         self._sent_all = True
         if not self._waiting:
             done.cancel()
@@ -116,9 +133,9 @@ class _Writing:
             self._failed(NotWritten(number, str(answer.get("content"))))
 
 
-async def _send(connection: ClientConnection, kind: str, number: int, content: Mapping[str, Any]) -> None:
-    request = {"type": kind, "correlationId": number, "content": json.dumps(content)}
-    await connection.send(json.dumps(request))
+def _message(kind: str, number: int, content: Mapping[str, Any]) -> str:
+    request = {"type": kind, "correlationId": number, "content": msgspec.json.encode(content).decode()}
+    return msgspec.json.encode(request).decode()
 
 
 async def _hear(connection: ClientConnection) -> Mapping[str, Any]:

@@ -54,14 +54,14 @@ async def test_keys_and_json() -> None:
         token = ("--token", "a-token-of-a-machine")
         done = await produce(b"a:1\nb\n:x:y\n", gateway.address, "orders", "--key-separator", ":", *token)
         assert done.returncode == 0, done.stderr
-        lines = b'{"key":"k","value":{"n":1}}\n{}\n{"value":null}\n'
+        lines = b'{"key":"k","value":{"n":1.10}}\n{}\n{"value":null,"topic":"other"}\n'
         done = await produce(lines, gateway.address, "orders", "--json", *token)
         assert done.returncode == 0, done.stderr
         assert written(sources["orders"]) == [
             (b"a", b"1"),
             (None, b"b"),
             (b"", b"x:y"),
-            (b"k", b'{"n": 1}'),
+            (b"k", b'{"n":1.10}'),
             (None, None),
             (None, None),
         ]
@@ -72,6 +72,10 @@ async def test_keys_and_json() -> None:
     [
         (b"x\ny\n", ("nowhere",), 1, b"line 2: no such topic: `nowhere`\n0 written, 2 not\n"),
         (b"x\n\xff\n", ("orders",), 1, b"line 2 is no UTF-8"),
+        (b"x\ny\n\xff\n", ("orders",), 1, b"invalid start byte; 2 were written\n"),
+        (b'{"value":' + b"[" * 100_000, ("orders", "--json"), 1, b"line 1 is no JSON: "),
+        (b"x" * (1 << 20) + b"\ny\n", ("orders",), 1, b"has more than 1048576 bytes\n1 written, 1 not\n"),
+        (b"x" * (2 << 20), ("orders",), 1, b"line 1 has more than 1048576 bytes; 0 were written\n"),
         (b"[]\n", ("orders", "--json"), 1, b"line 1 is no JSON object"),
         (b'{"vtype":"INT","value":"x"}\n', ("orders", "--json"), 1, b"line 1: value: it must be an integer"),
         (b"", ("orders", "--json", "--key-separator", ":"), 2, b"--key-separator is for plain lines"),
@@ -94,3 +98,30 @@ async def test_who_may_not_is_told_so() -> None:
         done = await produce(b"x\n", gateway.address, "orders", "--token", "wrong-wrong-wrong")
         assert done.returncode == 1
         assert b"invalid_token" in done.stderr
+
+
+async def test_a_line_of_many_bytes_in_other_letters() -> None:
+    sources = ScriptedSources(writable=True)
+    async with open_gateway(CONFIG, plugins={"scripted": sources}) as gateway:
+        line = "é".encode() * 400_000
+        done = await produce(line, gateway.address, "orders")
+        assert (done.returncode, done.stderr) == (0, b"1 written\n")
+        assert written(sources["orders"]) == [(None, line)]
+
+
+async def test_a_gateway_that_goes_is_noticed_though_no_line_comes() -> None:
+    sources = ScriptedSources(writable=True)
+    with trio.fail_after(30):
+        async with open_gateway(CONFIG, plugins={"scripted": sources}) as gateway:
+            command = [sys.executable, "-m", "kiwi_gw", "produce", gateway.address, "orders"]
+            process = await trio.lowlevel.open_process(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
+            assert process.stdin is not None
+            await process.stdin.send_all(b"x\n")
+            while not written(sources["orders"]):  # noqa: ASYNC110
+                await trio.sleep(0.01)
+        assert await process.wait() == 1
+        assert process.stderr is not None
+        heard = b"".join([data async for data in process.stderr])
+    assert heard == b"kiwi-gw: connection lost\n"
