@@ -20,6 +20,7 @@ from pyspark.sql.types import (
     FloatType,
     IntegerType,
     MapType,
+    NullType,
     ShortType,
     StringType,
     StructField,
@@ -37,7 +38,9 @@ partitions together (one of each where there are more)."""
 _LOOKED_AT: Final = 20  # records in which another type is looked for where none is an object
 _KEPT: Final = 100  # what was inferred of so many ranges is remembered
 
-_MEMBER: Final = re.compile(r"\.(?:`((?:[^`]|``)+)`|([A-Za-z_]\w*))")
+_MEMBER: Final = re.compile(r"\.(?:`((?:[^`]|``)+)`|([A-Za-z_]\w*))|\['([^']*)'\]|\[(\d+)\]")
+"""As people write it, and as statements of clients are written anew."""
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-f]{4})|U([0-9a-f]{8}))")
 
 _known_lock: Final = threading.Lock()
 _known: Final[OrderedDict[object, DataType | None]] = OrderedDict()
@@ -137,24 +140,44 @@ def _is_json(text: str) -> bool:
 
 def unread(sql: str, column: str) -> DataType:
     """Return a type for what is nowhere in a range: with the members that the query reads, which are null."""
-    root: dict[str, Any] = {}
+    root: dict[str | int, Any] = {}
     for path in _paths(sql, column):
         at = root
         for name in path:
             at = at.setdefault(name, {})
-    return _nothing(root)
+    return _nothing(root) if root else StringType()
 
 
-def _paths(sql: str, column: str) -> Iterator[list[str]]:
-    for start in re.finditer(rf"(?<![\w`])`?{column}`?(?=\.)", sql):
-        path, at = [], start.end()
+def _paths(sql: str, column: str) -> Iterator[list[str | int]]:
+    for start in re.finditer(rf"(?<![\w`])`?{column}`?(?=[.\[])", sql):
+        path: list[str | int] = []
+        at = start.end()
         while (member := _MEMBER.match(sql, at)) is not None:
-            path.append((member[1] or member[2]).replace("``", "`"))
+            path.append(_step(member))
             at = member.end()
         yield path
 
 
-def _nothing(members: dict[str, Any]) -> DataType:
+def _step(member: re.Match[str]) -> str | int:
+    if member[4] is not None:
+        return int(member[4])
+    if member[3] is not None:
+        return _ESCAPE.sub(lambda found: chr(int(found[1] or found[2], 16)), member[3])
+    return (member[1] or member[2]).replace("``", "`")
+
+
+def _nothing(members: dict[str | int, Any]) -> DataType:
     if not members:
-        return StringType()
-    return StructType([StructField(name, _nothing(inside)) for name, inside in members.items()])
+        return NullType()  # which goes where a number, a text or a truth is needed
+    names = {name: inside for name, inside in members.items() if isinstance(name, str)}
+    if names:
+        return StructType([StructField(name, _nothing(inside)) for name, inside in names.items()])
+    together: dict[str | int, Any] = {}
+    for inside in members.values():
+        _merge(together, inside)
+    return ArrayType(_nothing(together))
+
+
+def _merge(into: dict[str | int, Any], more: dict[str | int, Any]) -> None:
+    for name, inside in more.items():
+        _merge(into.setdefault(name, {}), inside)

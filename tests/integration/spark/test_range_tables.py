@@ -9,9 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
 
+from kiwi_gw.dialects.lenses.sql import GroupedStatement, read_any, written
 from kiwi_spark.driver.error_classification import QueryError
 from kiwi_spark.driver.range_inputs import table_frame
-from kiwi_spark.driver.range_schemas import _no_object
+from kiwi_spark.driver.range_schemas import _no_object, unread
 from kiwi_spark.driver.range_thread import check_sql
 from kiwi_spark.protocol.range_query import Form, RangeQuery, TopicTable
 from tests.integration.spark.test_lenses_sql import pytestmark as pytestmark
@@ -79,6 +80,23 @@ def test_nothing_is_decoded_that_nobody_reads(spark: SparkSession) -> None:
 def test_types_of_what_is_no_object(spark: SparkSession) -> None:
     assert _no_object(spark, ["1", "2", None, "{"]) == LongType()
     assert _no_object(spark, [None, "{"]) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT a, sum(n) FROM t GROUP BY a",
+        "SELECT a.`b c`[0].d, a.e, _value FROM t WHERE n > 5 ORDER BY n",
+        "SELECT * FROM t ORDER BY a.b",
+        "SELECT flag, count_if(flag), max(n + 1), avg(x) FROM t WHERE flag AND s LIKE 'a%' GROUP BY flag",
+        "SELECT upper(s), if(flag, n, 1) FROM t WHERE NOT flag ORDER BY n",
+    ],
+)
+def test_a_topic_without_records_has_no_rows(spark: SparkSession, text: str) -> None:
+    statement = read_any(text)
+    assert isinstance(statement, GroupedStatement)
+    sql = written(statement).sql
+    assert read(spark, "json", kind=unread(sql, "value"), sql=sql) == []
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from kiwi_gw.dialects.lenses.sql import GroupedStatement, read_any, written
 from kiwi_spark.driver.query_plan import filters_results
 from kiwi_spark.driver.range_errors import said_plainly
 from kiwi_spark.driver.range_inputs import TopicRange, reads, without_logical_types
@@ -61,7 +62,7 @@ def test_a_limit_that_only_bounds_the_result_is_none_of_a_stream(sql: str, rest:
 def test_the_members_that_a_query_reads_of_what_is_nowhere() -> None:
     sql = "SELECT t0.value.a.`b c` AS x, `t0`.`value`.`a`.d AS y, t1.value.e AS z, t0.value_size AS s FROM t0"
     kind = unread(sql, "value")
-    assert kind.simpleString() == "struct<a:struct<b c:string,d:string>,e:string>"
+    assert kind.simpleString() == "struct<a:struct<b c:void,d:void>,e:void>"
     assert unread("SELECT t0.value AS v FROM t0", "value").simpleString() == "string"
 
 
@@ -131,3 +132,12 @@ def test_whether_a_result_is_filtered_that_changes(plan: str, filters: bool) -> 
 
 def test_a_range_counts_its_offsets() -> None:
     assert TopicRange({0: 5, 2: 0}, {0: 7, 2: 10}).offsets == 12
+
+
+def test_what_is_nowhere_has_the_members_that_a_client_s_statement_reads() -> None:
+    """As it is written anew for Spark."""
+    text = "SELECT a.`b c`[0].d, a.`b c`[1].`\u00e9'`, sum(n) FROM t GROUP BY 1, 2"
+    statement = read_any(text)
+    assert isinstance(statement, GroupedStatement)
+    kind = unread(written(statement).sql, "value")
+    assert kind.simpleString() == "struct<a:struct<b c:array<struct<d:void,\u00e9':void>>>,n:void>"
