@@ -19,7 +19,7 @@ from kiwi_gw.dialects.lenses.tables import Tables, unknown_table
 from kiwi_gw.dialects.lenses.v2 import replies
 from kiwi_gw.dialects.lenses.v2.execution import HANDLE, OVER, Over, time_left
 from kiwi_gw.dialects.lenses.v2.records import FIELDS, id_of
-from kiwi_gw.dialects.lenses.v2.rows import BEYOND, rows_wire
+from kiwi_gw.dialects.lenses.v2.rows import BEYOND, Form, rows_wire
 from kiwi_gw.dialects.lenses.v2.thresholds import Thresholds
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import AS_JSON, EngineLimits, EngineQuery, QueriedTable, SourceInfo, WireFormat
@@ -77,7 +77,7 @@ class Aggregation:
 
     def opened(self, notice: Opened) -> Iterator[Command]:
         """Say what its rows have, before the first."""
-        yield replies.metadata(FIELDS if self._whole else ())
+        yield replies.metadata(FIELDS if self._form == "records" else ())
 
     def failed(self, notice: OpenFailed) -> NoReturn:
         """Raise Over: it cannot be run."""
@@ -120,9 +120,11 @@ class Aggregation:
         return [] if rows == 0 else [replies.lost(*self._first, rows)]
 
     @property
-    def _whole(self) -> bool:
-        """Whether its rows are records."""
-        return self._statement.columns is None and not self._statement.distinct
+    def _form(self) -> Form:
+        """What its rows are."""
+        if self._statement.columns is not None:
+            return "columns"
+        return "values" if self._statement.distinct else "records"
 
     @property
     def _first(self) -> tuple[str, str]:
@@ -148,7 +150,7 @@ class Aggregation:
         if self._wrong is not None:
             raise SubscribeRefused(RefusalCode.QUERY, str(self._wrong))
         iso = self._thresholds.format_timestamp
-        return rows_wire(self._whole, iso, MAX_ROWS, self._max_event_bytes)
+        return rows_wire(self._form, iso, MAX_ROWS, self._max_event_bytes)
 
     def _unknown(self) -> str:
         """Name the table that cannot be read; where there are several, all of them."""

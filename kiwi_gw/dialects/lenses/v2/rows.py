@@ -1,7 +1,7 @@
 """The rows of a statement of more than one record: a frame RECORD for each (document 001, Record).
 
 A row of groups has an id, made of what the group has in common: one with the same id takes its place. A row
-of `SELECT * ... ORDER BY` is a record with its place.
+of `SELECT * ... ORDER BY` is a record with its place, one of `SELECT DISTINCT *` the value of one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, Literal
 from uuid import UUID, uuid5
 
 import msgspec
@@ -40,23 +40,33 @@ class _Whole(Struct):
     key: Raw = Raw(b"null")
 
 
+class _Value(Struct):
+    """One of the values of records as the engine gives it."""
+
+    value: Raw
+
+
+_read_value = msgspec.json.Decoder(_Value).decode
 _read_whole = msgspec.json.Decoder(_Whole).decode
 
 
-def rows_wire(whole: bool, iso: bool, most_rows: int, max_event_bytes: int) -> WireFormat:
-    """Make the wire format of a result, which nobody else has: its key is equal to no other. whole: its rows
-    are records. iso: whether times of those are text. most_rows: those beyond yield nothing, and are
-    counted."""
-    return WireFormat(object(), RowFrames(whole, iso, most_rows, max_event_bytes), chosen=True)
+Form = Literal["columns", "records", "values"]
+"""What rows are: columns, whole records, or the values of those."""
+
+
+def rows_wire(form: Form, iso: bool, most_rows: int, max_event_bytes: int) -> WireFormat:
+    """Make the wire format of a result, which nobody else has: its key is equal to no other. iso: whether
+    times of records are text. most_rows: those beyond yield nothing, and are counted."""
+    return WireFormat(object(), RowFrames(form, iso, most_rows, max_event_bytes), chosen=True)
 
 
 class RowFrames:
     """Make the frames of a batch of rows. One that is too large yields nothing and is `unsendable`."""
 
-    __slots__ = ("_iso", "_max_event_bytes", "_most_rows", "_whole")
+    __slots__ = ("_form", "_iso", "_max_event_bytes", "_most_rows")
 
-    def __init__(self, whole: bool, iso: bool, most_rows: int, max_event_bytes: int) -> None:
-        self._whole, self._iso = whole, iso
+    def __init__(self, form: Form, iso: bool, most_rows: int, max_event_bytes: int) -> None:
+        self._form, self._iso = form, iso
         self._most_rows = most_rows
         self._max_event_bytes = max_event_bytes
 
@@ -77,11 +87,12 @@ class RowFrames:
     def _messages(self, batch: Batch) -> Iterator[Record]:
         columns: Mapping[str, Sequence[Any]] = batch.columns
         for key, value, number in zip(columns["key"], columns["value"], batch.offsets, strict=True):
-            if self._whole:
+            if self._form == "records":
                 yield self._record(_read_whole(value), number)
             else:
                 row = uuid5(_ROWS, str(number) if key is None else f"key {str(key, 'utf-8')}")
-                yield Record(RecordData(Raw(value), number), str(row), None)
+                shown = _read_value(value).value if self._form == "values" else Raw(value)
+                yield Record(RecordData(shown, number), str(row), None)
 
     def _record(self, row: _Whole, number: int) -> Record:
         timestamp = time_of(row.timestamp) if self._iso else row.timestamp

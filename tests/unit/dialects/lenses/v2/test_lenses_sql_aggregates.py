@@ -65,7 +65,7 @@ def test_rows_have_numbers_and_ids_and_no_metadata() -> None:
 
 
 def test_rows_without_keys_have_ids_of_their_own() -> None:
-    made = messages(RowFrames(False, True, MAX_ROWS, 10**6)(of([(None, b"1"), (None, b"1")])))
+    made = messages(RowFrames("columns", True, MAX_ROWS, 10**6)(of([(None, b"1"), (None, b"1")])))
     ids = {message["rowId"] for message in made if message is not None}
     assert len(ids) == 2
 
@@ -82,6 +82,15 @@ def test_rows_that_are_records_have_their_places(iso: str, moment: object) -> No
     place = {"offset": 9, "partition": 2, "timestamp": moment, "__keysize": 1, "__valuesize": 7}
     assert first["data"] == {"key": "k", "value": {"n": 1}, "metadata": place, "rownum": 0}
     assert second["data"] == {"value": {"n": 1}, "metadata": place, "rownum": 1}
+
+
+def test_distinct_values_are_as_they_are() -> None:
+    caller = asking("SELECT DISTINCT * FROM cars")
+    give(caller.rows, (None, b'{"value":{"n":1}}'), (None, b'{"value":null}'))
+    metadata, *rows = caller.heard()
+    assert metadata["data"] == {"fields": []}
+    assert [row["data"] for row in rows] == [{"value": {"n": 1}, "rownum": 0}, {"value": None, "rownum": 1}]
+    assert rows[0]["rowId"] != rows[1]["rowId"]
 
 
 @pytest.mark.parametrize("beyond", [0, 1, 5])
