@@ -8,6 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
+from kiwi_gw.runtime import gateway, keepalive
+from tests.edge.wall import Wall
+
 
 @pytest.fixture
 def log_lines() -> Iterator[list[EventDict]]:
@@ -22,3 +25,12 @@ def no_tracebacks(log_lines: list[EventDict]) -> Iterator[None]:
     yield
     assert [line for line in log_lines if line.get("exc_info")] == []
     assert [line for line in log_lines if line["log_level"] not in ("debug", "info")] == []
+
+
+@pytest.fixture
+def wall(monkeypatch: pytest.MonkeyPatch) -> Wall:
+    """What gateways take for the time of day, which is when credentials expire."""
+    wall = Wall()
+    for module in (gateway, keepalive):
+        monkeypatch.setattr(module, "time", wall)
+    return wall

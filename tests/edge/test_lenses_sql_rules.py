@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from contextlib import AsyncExitStack, suppress
 
 import pytest
@@ -13,6 +12,7 @@ from structlog.typing import EventDict
 
 from tests.edge.lenses_sql_world import COUNT, RECORDS, world
 from tests.edge.test_lenses_sql import PATH, hear, kinds, rest, values
+from tests.edge.wall import Wall
 from tests.edge.wire import BINARY, TEXT, Over, connect, frame
 
 # --- who may what ----------------------------------------------------------------------------------
@@ -183,16 +183,17 @@ async def test_a_reload_that_puts_an_interceptor_before_it() -> None:
 
 
 @pytest.mark.slow
-async def test_a_token_that_expires() -> None:
+async def test_a_token_that_expires(wall: Wall) -> None:
     async with world() as there:
-        there.mine.expires_at = time.time() + 1.5
+        there.mine.expires_at = wall.now + 1.5
         await there.sources["orders"].publish([b"1"])
         async with there.asking(RECORDS, token="short", live=True) as client:
             assert [await hear(client), await hear(client)]
+            wall.now = there.mine.expires_at
             error, end, code = await hear(client), await hear(client), await hear(client)
         assert error == {"type": "ERROR", "data": "the credentials have expired"}
         assert (end, code) == ({"type": "END"}, 4402)
-        there.mine.expires_at = time.time() + 60
+        there.mine.expires_at = wall.now + 60
         assert kinds(await there.executed(RECORDS, token="short")) == ["METADATA", "RECORD"]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import re
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -29,6 +28,7 @@ from kiwi_gw.edge.tickets import (
 from kiwi_gw.testing import GatewayUnderTest, ScriptedSources, open_gateway
 from tests.edge.admin import scrape, value
 from tests.edge.hooks_bench import configuration, knock
+from tests.edge.wall import Wall
 from tests.edge.wire import Client, connect, upgrade
 
 
@@ -162,14 +162,15 @@ async def test_a_wrong_ticket_is_not_made_good_by_other_credentials() -> None:
 
 
 @pytest.mark.slow
-async def test_the_end_of_the_credentials_is_that_of_the_connection() -> None:
+async def test_the_end_of_the_credentials_is_that_of_the_connection(wall: Wall) -> None:
     bearers = Bearers()
-    bearers.expires_at = time.time() + 1
+    bearers.expires_at = wall.now + 1
     async with running(bearers) as gateway:
         text = await ticket(gateway)
         late = await ticket(gateway)
         async with connect(gateway, f"/?ticket={text}") as client:
             assert (await client.message())["data"]["type"] == "TOKEN_EXPIRING"
+            wall.now = bearers.expires_at
             assert (await client.over()).code == 4402
         status, _, body = await knock(gateway, f"/?ticket={late}")
         assert (status, body.partition(b":")[0]) == (401, b"token_expired")
