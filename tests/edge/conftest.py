@@ -8,8 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
+from kiwi_gw.edge import websocket
 from kiwi_gw.runtime import gateway, keepalive
-from tests.edge.wall import Wall
+from tests.edge.wall import Arrivals, Wall
 
 
 @pytest.fixture
@@ -29,8 +30,16 @@ def no_tracebacks(log_lines: list[EventDict]) -> Iterator[None]:
 
 @pytest.fixture
 def wall(monkeypatch: pytest.MonkeyPatch) -> Wall:
-    """What gateways take for the time of day, which is when credentials expire."""
+    """Give gateways a time of day that only the test moves: credentials expire by it."""
     wall = Wall()
     for module in (gateway, keepalive):
         monkeypatch.setattr(module, "time", wall)
     return wall
+
+
+@pytest.fixture
+def arrivals(monkeypatch: pytest.MonkeyPatch) -> Arrivals:
+    """Give the messages of WebSockets times that only the test moves: rates are counted by them."""
+    arrivals = Arrivals()
+    monkeypatch.setattr(websocket, "time", arrivals)
+    return arrivals

@@ -13,6 +13,7 @@ from kiwi_gw.edge.metrics.catalog import CATALOG
 from kiwi_gw.edge.metrics.snapshot import MetricsSnapshot
 from kiwi_gw.testing import ScriptedSources, open_gateway
 from tests.edge.admin import Samples, ask, scrape, value
+from tests.edge.wall import Arrivals
 from tests.edge.wire import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, Client, command, connect, frame
 
 pytestmark = pytest.mark.usefixtures("no_tracebacks")
@@ -81,7 +82,9 @@ async def test_what_breaks_the_protocol(data: bytes, kind: str) -> None:
         ({"requests_per_second": 1, "requests_burst": 2}, "requests", command("REQUEST", "news", n=1)),
     ],
 )
-async def test_what_comes_too_often(limits: dict[str, int], kind: str, sent: bytes) -> None:
+async def test_what_comes_too_often(
+    limits: dict[str, int], kind: str, sent: bytes, arrivals: Arrivals
+) -> None:
     async with gateway_on(**limits) as gateway, connect(gateway) as client:
         await client.send(sent * 5)
         for _ in range(5):

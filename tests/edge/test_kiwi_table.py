@@ -11,6 +11,7 @@ from structlog.typing import EventDict
 from kiwi_gw.errors import SourceFailed
 from kiwi_gw.testing import ScriptedSources, open_gateway
 from tests.edge.bench import error, running
+from tests.edge.wall import Arrivals
 from tests.edge.wire import (
     CONTINUATION,
     TEXT,
@@ -310,21 +311,20 @@ async def test_an_ended_source_still_serves_what_its_window_holds_and_then_says_
 # --- rates ----------------------------------------------------------------------------------------
 
 
-async def test_too_many_commands_are_refused_and_then_the_connection_is_closed() -> None:
+async def test_too_many_commands_are_refused_and_then_the_connection_is_closed(arrivals: Arrivals) -> None:
     limits = {"commands_per_second": 5, "commands_burst": 10, "flood_ms": 300}
     async with running(limits) as bench, bench.connect() as client:
         await client.send(command("UNSUBSCRIBE", "a") * 30)
         words = [error(await client.message(), "UNSUBSCRIBE") for _ in range(30)]
         too_many = "Too many commands: at most 5 a second"
-        assert words[:10] == ["Source does not have an active subscription"] * 10
-        assert words.count(too_many) >= 19
-        assert too_many == words[-1]
+        assert words == ["Source does not have an active subscription"] * 10 + [too_many] * 20
         # REQUEST has a bucket of its own.
         assert "active" in error(await client.ask("REQUEST", "a", n=1), "REQUEST")
         with trio.fail_after(10):
             over = None
             while over is None:
                 try:
+                    arrivals.now += 0.1
                     await client.send(command("UNSUBSCRIBE", "a") * 5)
                     for _ in range(5):
                         await client.message()
@@ -351,7 +351,7 @@ async def test_what_is_switched_off_is_no_limit() -> None:
         assert (await client.message())["type"] == "UNSUBSCRIBE_OK"
 
 
-async def test_too_many_requests_are_refused_apart_from_the_rest() -> None:
+async def test_too_many_requests_are_refused_apart_from_the_rest(arrivals: Arrivals) -> None:
     async with (
         running({"requests_per_second": 5, "requests_burst": 4}) as bench,
         bench.connect() as client,

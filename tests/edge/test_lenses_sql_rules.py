@@ -249,7 +249,9 @@ async def test_who_says_nothing(header: str | None) -> None:
 
 
 async def test_a_statement_outlives_the_time_for_its_message() -> None:
-    async with world(login_ms=200) as there, there.asking(RECORDS, live=True) as client:
+    message = {"token": "the-token-of-reader", "sql": RECORDS, "live": True}
+    asking = frame(TEXT, json.dumps(message).encode())
+    async with world(login_ms=200) as there, connect(there.gateway, PATH, early=asking) as client:
         assert isinstance(await hear(client), dict)
         async with connect(there.gateway, PATH) as other:
             await other.over()

@@ -124,9 +124,11 @@ async def test_where_it_is_is_told_though_nothing_passes() -> None:
     async with running() as (gateway, sources), connect(gateway) as client:
         await client.subscribe("a", where="value.n < 0", positionsEveryMs=100)
         await sources["a"].publish(numbers(*range(10)))
-        message = await client.message()
-        assert message["data"]["type"] == "POSITIONS"
-        assert message["data"]["positions"] == {"0": 10}
+        told = [(await client.message())["data"]]
+        if told[0]["positions"] == {"0": 0}:  # as it was when it began, if it was looked at before the events
+            told.append((await client.message())["data"])
+        assert {each["type"] for each in told} == {"POSITIONS"}
+        assert told[-1]["positions"] == {"0": 10}
 
 
 async def test_who_waits_for_a_match_in_history_holds_up_nobody() -> None:
