@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import ssl
-import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ from kiwi_gw.runtime.client_access import ClientAccess
 from kiwi_gw.testing import GatewayUnderTest, ScriptedSources, open_gateway
 from tests.edge.hooks_bench import configuration, knock
 from tests.edge.wire import Client, command, connect, upgrade
+from tests.stalls import within
 from tests.unit.core.fakes import names
 
 LOCAL = ("127.0.0.1", 40_000)
@@ -74,11 +74,10 @@ async def test_an_address_has_so_many_connections_and_one_more_when_one_ends() -
     async with running(max_connections_per_address=2) as gateway, AsyncExitStack() as stack:
         for name in "ab":
             await stack.enter_async_context(connect(gateway, f"/?{name}"))
-        began = time.monotonic()
-        status, headers, body = await knock(gateway, "/?c")
+        with within(1):
+            status, headers, body = await knock(gateway, "/?c")
         assert (status, headers["retry-after"]) == (503, "5")
         assert b"from this address" in body
-        assert time.monotonic() - began < 1
         assert gateway.listener.rejected == {"limit_ip": 1}
         stream = await gateway.connect()
         async with stream:  # plain requests are no connections of a client
@@ -220,10 +219,9 @@ async def test_nobody_new_comes_in_where_memory_is_short() -> None:
         assert await gateway.reloader.reload()
         while not gateway.gateway.refusing:
             await trio.testing.wait_all_tasks_blocked()
-        began = time.monotonic()
-        status, headers, _ = await knock(gateway, "/?bob")
+        with within(1):
+            status, headers, _ = await knock(gateway, "/?bob")
         assert (status, headers["retry-after"]) == (503, "5")
-        assert time.monotonic() - began < 1
         assert gateway.listener.rejected == {"overload": 1}
         stream = await gateway.connect()
         async with stream:

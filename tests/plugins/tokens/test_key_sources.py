@@ -281,8 +281,9 @@ def test_without_any_keys_it_tries_again_soon(
 def test_a_server_that_does_not_answer_costs_the_deadline_once(
     key_server: Any, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    remote = RemoteKeys(key_server.url, ALGORITHMS, 300, deadline=0.3, clock=clock)
+    remote = RemoteKeys(key_server.url, ALGORITHMS, 300, deadline=20, clock=clock)
     assert remote.find("rsa", "RS256") is not None
+    remote._deadline = 0.3  # that one was to be answered in time
     key_server.gate.clear()
     clock.now += 301
     began = time.monotonic()
@@ -292,9 +293,10 @@ def test_a_server_that_does_not_answer_costs_the_deadline_once(
     for thread in fetching:  # broken off, not left behind
         thread.join(5)
         assert not thread.is_alive()
+    remote._deadline = 20  # it is not waited for again
     began = time.monotonic()
     assert remote.find("rsa", "RS256") is not None
-    assert time.monotonic() - began < 0.2
+    assert time.monotonic() - began < 10
     assert key_server.requests == 2
 
 

@@ -28,6 +28,7 @@ from tests.edge.wire import Over, connect
 from tests.plugins.line_protocol import kiwi_lines
 from tests.plugins.line_protocol.test_line_protocol import hear, say
 from tests.plugins.line_protocol.test_logging_in import ask, post
+from tests.stalls import within
 
 HASHER = argon2.PasswordHasher(1, 8, 1)
 HASHES = {word: HASHER.hash(word, salt=b"of 16 bytes here") for word in ("right", "other", "b")}
@@ -327,11 +328,10 @@ async def test_a_reload_acts_within_a_second(change: Change, heard: str | None) 
         change(changed["tokens"])
         gateway.file.write_text(json.dumps(changed))
         assert await gateway.reloader.reload()
-        began = time.monotonic()
-        if heard is not None:
-            assert await hear(client) == heard
-        else:
-            with pytest.raises(Over) as over:
-                await hear(client)
-            assert (over.value.code, over.value.reason) == (4503, "revoked")
-        assert time.monotonic() - began < 1
+        with within(1):
+            if heard is not None:
+                assert await hear(client) == heard
+            else:
+                with pytest.raises(Over) as over:
+                    await hear(client)
+                assert (over.value.code, over.value.reason) == (4503, "revoked")

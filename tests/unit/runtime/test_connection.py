@@ -663,9 +663,11 @@ async def test_who_has_not_logged_in_sees_nothing_and_subscribes_to_nothing(worl
 
 
 async def test_who_does_not_log_in_in_time_is_closed(world: Fixture) -> None:
-    late, quick = world.connect(login_seconds=0.05), world.connect(login_seconds=0.05)
+    quick = world.connect(login_seconds=1)
     world.rules.who = Identity("ann")
     quick.does(log_in())
+    await quick.wait_login(Identity)
+    late = world.connect(login_seconds=1)  # when this one's time is over, so is the other's
     with trio.fail_after(5):
         await late.socket.over.wait()
     assert (late.socket.close_code, late.socket.close_reason) == (4401, "auth_timeout")

@@ -1,0 +1,39 @@
+"""What was promised within some time, on a machine that does other things, too."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import trio
+
+
+class _Stalls(trio.abc.Instrument):
+    """Add up how much longer the event loop waited than it was to: it had no processor, or was stopped."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._began = time.monotonic()
+
+    def before_io_wait(self, timeout: float) -> None:
+        self._began = time.monotonic()
+
+    def after_io_wait(self, timeout: float) -> None:
+        self.seconds += max(0.0, time.monotonic() - self._began - timeout)
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Assert that the block takes less than so many seconds of a loop that goes on when its time has come.
+
+    What blocks the loop counts.
+    """
+    stalls = _Stalls()
+    trio.lowlevel.add_instrument(stalls)
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        trio.lowlevel.remove_instrument(stalls)
+    assert time.monotonic() - began - stalls.seconds < seconds
