@@ -176,12 +176,14 @@ class Topics:
 
         await _in_thread(remove)
 
-    async def end_offsets(self, name: str) -> dict[int, int]:
-        """The next offset of every partition of a topic that exists."""
+    async def end_offsets(self, name: str, *, committed: bool = False) -> dict[int, int]:
+        """The next offset of every partition of a topic that exists. committed: for those who read up to the
+        first transaction that is open; one that has ended is open until its marker is written."""
+        level = "read_committed" if committed else "read_uncommitted"
         count = await self.partitions(name)
 
         async def look() -> dict[int, int]:
-            consumer = AIOKafkaConsumer(**self._client, enable_auto_commit=False)
+            consumer = AIOKafkaConsumer(**self._client, enable_auto_commit=False, isolation_level=level)
             await consumer.start()
             try:
                 ends = await consumer.end_offsets([TopicPartition(name, one) for one in range(count)])

@@ -1,7 +1,7 @@
 // Runs the script of a page in Node: node page_in_node.mjs PAGE SEARCH [BROWSER]
 // BROWSER: JSON with what the browser has `saved` (its localStorage), and the `tokens` that its user types in.
 // The page gets what it uses of a browser. Each line that it puts on top of its log is written to stdout as
-// JSON; each line on stdin is a click.
+// JSON, with the milliseconds since the process began; each line on stdin is a click.
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { runInThisContext } from "node:vm";
@@ -13,7 +13,7 @@ const log = {
   get textContent() { return shown; },
   set textContent(text) {
     shown = text;
-    process.stdout.write(JSON.stringify(text.split("\n", 1)[0]) + "\n");
+    process.stdout.write(JSON.stringify([performance.now(), text.split("\n", 1)[0]]) + "\n");
   },
 };
 Math.random = () => 0.1; // pauses that tests can know

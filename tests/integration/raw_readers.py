@@ -20,7 +20,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tests.integration.recording import Reader, Recording, Task
-from tests.integration.wire import CLOSE, TEXT, WireError, check_accepted, command, frame, handshake
+from tests.integration.wire import (
+    CLOSE,
+    PING,
+    PONG,
+    TEXT,
+    WireError,
+    check_accepted,
+    command,
+    frame,
+    handshake,
+)
 
 _CHUNK = 256 * 1024
 _RESULT = b'{"type":"RESULT",'
@@ -146,6 +156,9 @@ class Client:
                 self._top_up()
 
     def _other(self, opcode: int, payload: bytes) -> None:
+        if opcode == PING:  # nothing came for a while, and will not while a broker is away
+            self._send(frame(PONG, payload))
+            return
         message: dict[str, Any] = {"type": f"frame {opcode:x} {payload!r}"}
         if opcode == TEXT:
             message = json.loads(payload)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -141,17 +142,19 @@ def text(n: int) -> str:
     return json.dumps(row(n), ensure_ascii=False, separators=(",", ":"))
 
 
-async def learn(running: GatewayProcess, page: Client, topics: Topics, name: str) -> None:
-    """Have the first version and the keys' schema known before the registry is away."""
+async def learn(running: GatewayProcess, stack: AsyncExitStack, topics: Topics, name: str) -> Client:
+    """Have the first version and the keys' schema known before the registry is away. Returns who has them."""
     await running.logged("source runs")
+    page = await stack.enter_async_context(in_python(running.address, "page"))
     await answer(page, "SUBSCRIBE", 1, select(name), TOKEN)
     await topics.produce(name, flights(0))
     assert seen(await records(page, 1)) == [row(0)]
+    return page
 
 
 async def check_idle(running: GatewayProcess, name: str) -> None:
     """Check that a query gives what is known already, and then comes to its end."""
-    *found, last = await executes(running, name, "", before="SET max.idle.time=1s;")
+    *found, last = await executes(running, name, "", before="SET max.idle.time=3s;")
     assert (places(found, "RECORD"), len(found)) == ([0], 1)
     assert (last["type"], last["data"]["reason"]["type"]) == ("SENTINEL", "MAX_IDLE_TIME")
 
@@ -165,15 +168,15 @@ async def test_nothing_is_lost_and_nothing_hangs_while_the_registry_is_down(
     written |= {"key": b64encode(key(200)).decode(), "value": b64encode(flight(200)).decode()}
     async with (
         gateway(tmp_path, by_registry(broker, server, name, other)) as running,
-        in_python(running.address, "page") as page,
-        in_python(running.address, "late") as late,
+        AsyncExitStack() as stack,
     ):
-        await learn(running, page, topics, name)
+        page = await learn(running, stack, topics, name)
         server.down()
         await topics.produce(name, [*flights(*range(1, 199)), Record(NOWHERE, key(199), 0, BEGAN + 199)])
         assert (await running.logged("schema registry away"))["url"] == server.url
         # Requests are answered, and what needs nothing of the registry goes on.
         await check_idle(running, name)
+        late = await stack.enter_async_context(in_python(running.address, "late"))
         await answer(late, "SUBSCRIBE", 2, select(name, "WHERE _meta.offset >= 0"), TOKEN)
         await answer(late, "SUBSCRIBE", 3, select(other), TOKEN)
         await topics.produce(other, flights(0, 2))
@@ -218,10 +221,10 @@ async def test_a_registry_that_takes_too_long_holds_up_its_topic_only_until_it_a
     name, other = [await topics.create(new_topic(), 1) for _ in range(2)]
     async with (
         gateway(tmp_path, by_registry(broker, server, name, other)) as running,
-        in_python(running.address, "page") as page,
-        in_python(running.address, "beside") as beside,
+        AsyncExitStack() as stack,
     ):
-        await learn(running, page, topics, name)
+        page = await learn(running, stack, topics, name)
+        beside = await stack.enter_async_context(in_python(running.address, "beside"))
         await answer(beside, "SUBSCRIBE", 2, select(other), TOKEN)
         server.gate.clear()
         await topics.produce(name, flights(1, 2, 3))

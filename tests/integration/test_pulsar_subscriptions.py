@@ -193,10 +193,8 @@ async def test_what_a_gateway_that_is_killed_had_comes_at_the_other(
             two = await survivor.consumer()
             found: list[Any] = []
             while len(found) < 40 - len(done):
-                more = await survivor.fetch(two, timeout=10_000)
-                assert more, (len(found), trio.current_time() - began)
-                found += more
-            assert trio.current_time() - began < 20
+                found += await survivor.fetch(two, timeout=1_000)
+                assert trio.current_time() - began < 20, len(found)
             assert sorted([*values(found), *values(done)]) == list(range(40))
             assert (await survivor.acknowledge(found))[0] == 200
             assert await survivor.fetch(two, timeout=0) == []

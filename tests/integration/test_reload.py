@@ -69,7 +69,7 @@ def counter(name: str, interval: int = 5) -> dict[str, object]:
 
 def config(broker: Broker, *sources: Mapping[str, object], **sections: object) -> str:
     given = {
-        "server": {"address": "127.0.0.1:0", "drain_ms": 1_000},
+        "server": {"address": "127.0.0.1:0", "drain_ms": 4_000},
         "kafka": {"bootstrap_servers": broker.bootstrap},
         "sources": [dict(source) for source in sources],
         **sections,
