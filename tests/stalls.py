@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import trio
@@ -24,16 +24,20 @@ class _Stalls(trio.abc.Instrument):
 
 
 @contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Assert that the block takes less than so many seconds of a loop that goes on when its time has come.
-
-    What blocks the loop counts.
-    """
+def loop_time() -> Iterator[Callable[[], float]]:
+    """Give a clock that stands still while the loop waits longer than it was to. What blocks it counts."""
     stalls = _Stalls()
     trio.lowlevel.add_instrument(stalls)
-    began = time.monotonic()
     try:
-        yield
+        yield lambda: time.monotonic() - stalls.seconds
     finally:
         trio.lowlevel.remove_instrument(stalls)
-    assert time.monotonic() - began - stalls.seconds < seconds
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Assert that the block takes less than so many seconds by the clock of `loop_time`."""
+    with loop_time() as now:
+        began = now()
+        yield
+        assert now() - began < seconds
