@@ -23,7 +23,8 @@ _STAYS = re.compile(r"(kiwi-gw (--config|run)|python3? -m http\.server) ")
 _PORT = re.compile(r"(?<=[: ])(8000|8001|8443|9092|9464)\b")
 _CARRIED = ("export ", ". ")
 """Beginnings of commands whose effect later ones see."""
-_WITHIN = 60
+_WITHIN = 150
+"""Seconds for one command: some wait until Spark has started, beside everything else that a machine does."""
 
 
 class Session:

@@ -32,6 +32,7 @@ RUN = [
 ]
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", RUN)
 def test_a_page(name: str, broker: Broker, new_topic: Callable[[], str], tmp_path: Path) -> None:
     blocks = [block for block in BLOCKS[name] if is_run(block)]

@@ -34,12 +34,6 @@ def _held(maven: MavenServer) -> None:
     maven.holds((FILE, CONTENT))
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kiwi_spark.java.jar_set._SILENCE", 0.2)
-    monkeypatch.setattr("kiwi_spark.java.jar_set._SLOWEST", len(CONTENT) / 0.4)
-
-
 async def get() -> bytes:
     with trio.fail_after(10):
         return await Repository.chosen().get(FILE)
@@ -100,16 +94,24 @@ async def test_what_may_pass_is_tried_three_times(maven: MavenServer, told: Beha
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("told", "silence", "in_all", "words"),
     [
-        (silent, "nothing more came for 0.2 s"),
-        (stuck, "nothing more came for 0.2 s"),
-        (dripping, "it was not there within 0.6 s"),
+        (silent, 0.2, 20.2, "nothing more came for 0.2 s"),
+        (stuck, 0.2, 20.2, "nothing more came for 0.2 s"),
+        (dripping, 0.5, 0.6, "it was not there within 0.6 s"),
     ],
 )
-async def test_what_makes_no_progress_is_given_up(maven: MavenServer, told: Behaviour, words: str) -> None:
+async def test_what_makes_no_progress_is_given_up(
+    maven: MavenServer,
+    told: Behaviour,
+    silence: float,
+    in_all: float,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kiwi_spark.java.jar_set._SILENCE", silence)
+    monkeypatch.setattr("kiwi_spark.java.jar_set._SLOWEST", len(CONTENT) / (in_all - silence))
     maven.told["a-1.jar"] = told
     assert (await refusal()).endswith(words)
     assert maven.asked["a-1.jar"] == 3
