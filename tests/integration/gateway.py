@@ -25,7 +25,7 @@ _STARTS_WITHIN = 60.0
 _STOPS_WITHIN = 15.0
 
 
-def own_starved_seconds() -> float:
+def _own_starved_seconds() -> float:
     """Return how long all threads of this process together were ready to run and had no processor."""
     found = 0
     for task in Path("/proc/self/task").iterdir():
@@ -96,6 +96,11 @@ class GatewayProcess:
         with suppress(FileNotFoundError, ProcessLookupError):
             self._starved = int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[1]) / 1e9
         return self._starved
+
+    def waiting(self) -> Callable[[], float]:
+        """Return what says for how many seconds from now on it, and this process, had no processor."""
+        before = self.starved_seconds() + _own_starved_seconds()
+        return lambda: max(0.0, self.starved_seconds() + _own_starved_seconds() - before)
 
     def memory(self) -> tuple[int, int]:
         """Resident bytes now, and at most so far."""
