@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -184,8 +185,9 @@ async def test_members_elsewhere_keep_a_subscription() -> None:
 
 async def test_a_commit_that_fails_is_said_and_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The acknowledgement stands in memory: the next commit has it, if the gateway lives that long."""
-    monkeypatch.setattr(group_reader, "LOOK_SECONDS", 3_600.0)  # nor is it tried again meanwhile
-    async with subscribed() as (gateway, script):
+    async with subscribed() as (gateway, script), AsyncExitStack() as stack:
+        # Nor is it tried again meanwhile (`subscribed` has its own time for that and puts the real one back).
+        stack.enter_context(pytest.MonkeyPatch.context()).setattr(group_reader, "LOOK_SECONDS", 3_600.0)
         await script.publish([b"1", b"2"])
         had = await fetch(gateway, await consumer(gateway))
         errors: list[Exception] = [
