@@ -391,7 +391,7 @@ class Gateway:
                     hub.close()
                     self.leaving.remove(hub)
                     self.meters.hub_over(hub)
-            self.keepalive.look(self.connections, now, time.time())
+            self.keepalive.look(self.connections, now, time.time(), trio.current_time() - due)
             if self.hooks.reauthentication_due():
                 self._reauthorization.ask(self.connections)
 

@@ -8,6 +8,9 @@ for `dead_after_ms`, counted from the last sign of life, is cut. A full socket g
 While events flow, "took a byte" only means that our own kernel did. So a client that sends nothing is looked
 at below that, too: a machine that answers nothing at all for `vanished_after_ms`, although it was sent
 something, is gone. A client that only does not read is not: its machine answers for it.
+
+Where this process has stood still (it was stopped, or its machine was), what clients said meanwhile has not
+been read yet, so nobody is judged before the next look.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ _ROUND = 1.0  # seconds between two looks at the same connection
 _AT_ONCE = 100
 _PARTS = 8  # of a round, so that many connections do not hold up the others' events
 _JUST_NOW = _ROUND
+_STOOD_STILL = 1.0  # seconds by which a look comes too late
 
 
 def unexpired(answer: Identity | Refusal) -> Identity | Refusal:
@@ -50,13 +54,17 @@ class Keepalive:
         self._began = 0.0
         self._left: list[Connection] = []
         self._share = 0
+        self._put_off = False
         self.unresponsive = 0
         self.stalled = 0
         self.vanished = 0
 
-    def look(self, connections: Iterable[Connection], now: float, wall: float) -> None:
+    def look(self, connections: Iterable[Connection], now: float, wall: float, late: float = 0.0) -> None:
         """Call it four times a second. now: monotonic seconds, `wall`: seconds since the epoch (only
-        tokens know that clock)."""
+        tokens know that clock). late: by how many seconds it comes too late."""
+        self._put_off = late >= _STOOD_STILL and not self._put_off
+        if self._put_off:
+            return
         if not self._left and now - self._began >= _ROUND:
             self._began = now
             self._left = list(connections)

@@ -101,6 +101,19 @@ def test_an_idle_one_that_stays_silent_is_aborted_after_dead_after() -> None:
     assert wire.counts == (1, 0, 0)  # once
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_who_spoke_while_the_gateway_stood_still_is_heard_first(answers: bool) -> None:
+    wire = Wire()
+    assert wire.run(20) == [20]  # a ping
+    wire.now += 300
+    for late in (300, 2):  # once only: a gateway that is always late looks, too
+        assert wire.closed() == (None, "")
+        wire.keepalive.look((wire.connection,), wire.now, 0, late)
+        if answers:
+            wire.hear()
+    assert wire.closed() == ((None, "") if answers else (4408, "unresponsive"))
+
+
 def test_silence_counts_from_the_last_sign_of_life() -> None:
     wire = Wire()
     wire.run(30)
