@@ -8,7 +8,7 @@ async with request.rights.read(source_id, wire, AtEvents({0: 12})) as reader:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -139,7 +139,10 @@ class GroupSink(Protocol):
 
     def read(self, runs: Sequence[EventRun], positions: Positions) -> int:
         """Take events, in order. positions: up to where was read of each partition; what lies below and does
-        not come is not there, or not any more. Returns how many of those who wait are to look."""
+        not come is not there, or not any more. Returns how many events there are."""
+
+    def has(self, who: Hashable) -> bool:
+        """Say whether there is something for one that waits."""
 
     def commits(self, partitions: Collection[int]) -> Mapping[int, tuple[int, str]]:
         """Return what is to be committed of these partitions now."""
@@ -170,13 +173,16 @@ class GroupReader(Protocol):
     async def wait_ready(self, within: float) -> None:
         """Wait for the first assignment. SubscribeRefused: why there is none."""
 
-    async def wait(self, within: float, *, events: bool = True) -> None:
-        """Return when something was assigned, or `look` was called; or after so many seconds. events: or when
-        something was read: of those who wait as many return as the sink says, who has waited longest
-        first."""
+    async def wait(self, within: float, who: Hashable | None = None) -> None:
+        """Return when something was assigned, or `look` was called; or after so many seconds. who: or when
+        something was read, or offered, that this one may have (`GroupSink.has`)."""
 
-    def look(self, *, wake: bool = True) -> None:
-        """Have it read on, where there is room again or where `offsets` were changed. wake: all who wait."""
+    def look(self) -> None:
+        """Have it read on, where there is room again or where `offsets` were changed. All who wait return."""
+
+    def offer(self, events: int) -> None:
+        """Have it read on, and as many of those return who wait as there are events for them, who has waited
+        longest first: to wake hundreds for one takes as long from all."""
 
     async def commit(self, partitions: Collection[int], given: Mapping[int, int] | None = None) -> None:
         """Have the source keep how far the sink is in these, together with what others want kept meanwhile.

@@ -8,7 +8,7 @@ more, it is over.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -99,7 +99,7 @@ class SourceGroupReader:
         self._given: Mapping[int, int] = {}
         self._assignments = 0
         self._news = trio.Event()
-        self._waiting: dict[trio.Event, None] = {}
+        self._waiting: dict[trio.Event, Hashable] = {}
         self._changed = Wakeup()
         self._scope = trio.CancelScope()
         self._reading = trio.CancelScope()
@@ -121,15 +121,21 @@ class SourceGroupReader:
         if scope.cancelled_caught:
             raise SubscribeRefused(RefusalCode.UNAVAILABLE, _LATE)
 
-    async def wait(self, within: float, *, events: bool = True) -> None:
-        news = trio.Event() if events else self._news
-        if events:
-            self._waiting[news] = None
+    async def wait(self, within: float, who: Hashable | None = None) -> None:
+        if who is None:
+            with trio.move_on_after(within):
+                await self._news.wait()
+            return
+        news, given_up = trio.Event(), True
+        self._waiting[news] = who
         try:
             with trio.move_on_after(within):
                 await news.wait()
+            given_up = False
         finally:
             self._waiting.pop(news, None)
+            if given_up and news.is_set():
+                self._wake(1)  # another one: this one takes nothing any more
 
     @property
     def sink(self) -> GroupSink:
@@ -148,10 +154,13 @@ class SourceGroupReader:
     def leaving(self) -> bool:
         return self._leaving
 
-    def look(self, *, wake: bool = True) -> None:
+    def look(self) -> None:
         self._changed.set()
-        if wake:
-            self._tell()
+        self._tell()
+
+    def offer(self, events: int) -> None:
+        self._changed.set()
+        self._wake(events)
 
     def rewind(self) -> None:
         self._reading.cancel()
@@ -183,11 +192,14 @@ class SourceGroupReader:
     def _tell(self) -> None:
         self._news.set()
         self._news = trio.Event()
-        self._tell_some(len(self._waiting))
+        for news in self._waiting:
+            news.set()
+        self._waiting.clear()
 
-    def _tell_some(self, most: int) -> None:
-        """Wake so many of those who wait for events: to wake hundreds for one takes as long from all."""
-        for news in list(islice(self._waiting, most)):
+    def _wake(self, most: int) -> None:
+        """Wake so many of those who wait, and for whom there is something."""
+        has = self._sink.has
+        for news in list(islice((news for news, who in self._waiting.items() if has(who)), most)):
             del self._waiting[news]
             news.set()
 
@@ -321,7 +333,7 @@ class SourceGroupReader:
                         return None  # they are from where it is to be read no more
                     reader.lost.clear()
                     there = {p: o for p, o in reader.positions.items() if p in start.offsets}
-                    self._tell_some(self._sink.read(runs, there))
+                    self._wake(self._sink.read(runs, there))
                 return reader.over
         except SubscribeRefused as refused:
             if refused.code in (RefusalCode.POSITIONS, RefusalCode.FAILED, RefusalCode.UNAVAILABLE):

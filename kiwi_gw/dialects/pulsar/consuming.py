@@ -311,21 +311,22 @@ async def _next(
     waited = not until
     while consumer in dispatcher.consumers:
         now = time.monotonic()
-        if dispatcher.expire(now):
-            reader.look()  # others may have what this one does not take
+        if late := dispatcher.expire(now):
+            reader.offer(late)  # others may have what this one does not take
         found = list(dispatcher.fetch(consumer, most, most_bytes, now, room))
         if found and waited:
             try:
                 allowed()
             except PulsarError as error:
                 dispatcher.give_back(consumer, found)
-                reader.look()
+                reader.offer(len(found))
                 if not until:
                     return []  # there is something already, from when it was allowed
                 raise NotStreamed(error.response) from None
         if found or now >= until:
             return found
-        await reader.wait(min(until, dispatcher.due) - now, events=dispatcher.is_served(consumer))
+        served = dispatcher.is_served(consumer)
+        await reader.wait(min(until, dispatcher.due) - now, consumer if served else None)
         waited = True
     ended = subscription.ended
     if not until or (ended is not None and ended.code == RefusalCode.UNAVAILABLE):
@@ -355,4 +356,4 @@ def _busy(consumer: str, subscription: Subscription, given: Given) -> Iterator[C
             # What came back meanwhile, and was delivered again, is another answer's.
             still = [message for message, deliveries in given if message.deliveries == deliveries]
             subscription.dispatcher.give_back(consumer, still)
-            subscription.reader.look()
+            subscription.reader.offer(len(still))

@@ -17,7 +17,6 @@ from kiwi_gw.codes import RefusalCode
 from kiwi_gw.decoding import sentence
 from kiwi_gw.dialect_api.http import ClientRights, HttpRequest, HttpResponse
 from kiwi_gw.dialect_api.reading import PartitionsMoved
-from kiwi_gw.dialects.pulsar.dispatcher import SubscriptionType
 from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
 from kiwi_gw.dialects.pulsar.message_ids import MessageId, read_message_id
 from kiwi_gw.dialects.pulsar.message_queues import Place
@@ -134,7 +133,7 @@ class Cursors:
             for first in range(0, len(places), _AT_ONCE):
                 found.dispatcher.negative(places[first : first + _AT_ONCE])
                 await rights.turn()
-            found.reader.look()
+            found.reader.offer(len(places))
         elif asked.type == "reset":
             await self._reset(request, topic, found, asked)
         else:
@@ -177,8 +176,7 @@ async def _acknowledge(
         partitions |= done.changed
         unread += len(done.unread)
         await rights.turn()
-    # There is room again; who waits may have a key that was another's.
-    found.reader.look(wake=dispatcher.kind is SubscriptionType.KEY_SHARED)
+    found.reader.offer(len(places))  # there is room again, and keys that were another's are free
     partitions |= {partition for partition, _ in places} & found.uncommitted
     if partitions:
         try:

@@ -148,6 +148,13 @@ class Dispatcher:
         """Say whether a consumer gets messages, or waits for an older one to go."""
         return self.kind.shares or next(iter(self.consumers)) == name
 
+    def has(self, name: str) -> bool:
+        """Say whether something waits that a consumer may have."""
+        consumer = self.consumers.get(name)
+        if consumer is None:
+            return True  # which it is to find out
+        return self.is_served(name) and (consumer.own.first()[1] or self._free.first()[1]) is not None
+
     def fetch(
         self, name: str, most: int, most_bytes: int, now: float, room: float = inf
     ) -> Sequence[Message]:
@@ -192,10 +199,10 @@ class Dispatcher:
         found = (self._held.get(partition, {}).get(offset) for partition, offset in places)
         self._give_back(message for message in found if message is not None)
 
-    def expire(self, now: float) -> bool:
-        """Have those come back whose time is up. Returns whether there were any."""
+    def expire(self, now: float) -> int:
+        """Have those come back whose time is up. Returns how many there were."""
         if now < self.due:
-            return False
+            return 0
         late: list[Message] = []
         self.due = inf
         for consumer in self.consumers.values():
@@ -205,7 +212,7 @@ class Dispatcher:
                     break
                 late.append(message)
         self._give_back(late)
-        return bool(late)
+        return len(late)
 
     # --- acknowledging -----------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ over. Its cursor is Kafka's: nothing of it is kept here.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from math import inf
@@ -131,16 +131,17 @@ class Subscription:
         for partition, offset in positions.items():
             if dispatcher.read_up_to(partition, offset):
                 self.uncommitted.add(partition)
-        events = sum(run.events for run in runs)
-        # The keys of some may be those of any who wait.
-        return MOST_CONSUMERS if events and self.kind is SubscriptionType.KEY_SHARED else events
+        return sum(run.events for run in runs)
+
+    def has(self, who: Hashable) -> bool:
+        return self.dispatcher.has(str(who))
 
     def commits(self, partitions: Collection[int]) -> Mapping[int, tuple[int, str]]:
         return self.dispatcher.commits(partitions)
 
     def look(self, now: float) -> bool:
-        if self.dispatcher.expire(now) or (self.crowded and self.load.room):
-            self.reader.look()
+        if (late := self.dispatcher.expire(now)) or (self.crowded and self.load.room):
+            self.reader.offer(late)
         if (view := self.reader.view) != self.view:
             self.view = view
             self._read_again()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -52,6 +52,7 @@ class Sink:
     publishes: int | None = None
     pending: int = 0
     redelivered: int = 0
+    nothing_for: set[object] = field(default_factory=set)
 
     def assigned(self, given: Mapping[int, tuple[int, str]], kept: frozenset[int], members: int) -> None:
         if self.publishes is not None:  # whoever waits for events has just been told that there are some
@@ -69,6 +70,9 @@ class Sink:
         self.heard += [run.batch.offsets[index] for run in runs for index, _ in run.fragments]
         self.offsets.update(positions)
         return sum(run.events for run in runs)
+
+    def has(self, who: Hashable) -> bool:
+        return who not in self.nothing_for
 
     def commits(self, partitions: Collection[int]) -> Mapping[int, tuple[int, str]]:
         return {p: (self.offsets[p], "") for p in partitions if p in self.offsets}
@@ -135,26 +139,49 @@ async def test_a_member_without_partitions_reads_when_it_gets_some() -> None:
 
 
 async def test_for_an_event_one_of_those_who_wait_is_woken() -> None:
-    """The one who has waited longest; all are by what concerns all."""
-    async with joined() as (_, reader, _, script), trio.open_nursery() as nursery:
+    """The one who has waited longest, and may have it; all are by what concerns all."""
+    async with joined() as (sink, reader, _, script), trio.open_nursery() as nursery:
         woken: list[int] = []
+        sink.nothing_for = {1}
 
-        async def wait(number: int, events: bool) -> None:
-            await reader.wait(5, events=events)
+        async def wait(number: int) -> None:
+            await reader.wait(5, number or None)
             woken.append(number)
 
-        for number in range(4):
-            nursery.start_soon(wait, number, number > 0)
+        for number in range(6):
+            nursery.start_soon(wait, number)
             await wait_all_tasks_blocked()
         await script.publish([b"d"])
         await wait_all_tasks_blocked()
-        assert woken == [1]
-        reader.look(wake=False)
+        assert woken == [2]
+        reader.offer(0)
         await wait_all_tasks_blocked()
-        assert woken == [1]
+        assert woken == [2]
+        reader.offer(2)
+        await wait_all_tasks_blocked()
+        assert sorted(woken) == [2, 3, 4]
         reader.look()
         await wait_all_tasks_blocked()
-        assert sorted(woken) == [0, 1, 2, 3]
+        assert sorted(woken) == [0, 1, 2, 3, 4, 5]
+
+
+async def test_who_is_woken_and_leaves_has_another_one_woken() -> None:
+    async with joined() as (_, reader, _, _), trio.open_nursery() as nursery:
+        woken: list[int] = []
+        leaves = trio.CancelScope()
+
+        async def wait(number: int, scope: trio.CancelScope) -> None:
+            with scope:
+                await reader.wait(5, number)
+                woken.append(number)
+
+        for number, scope in ((1, leaves), (2, trio.CancelScope())):
+            nursery.start_soon(wait, number, scope)
+            await wait_all_tasks_blocked()
+        leaves.cancel()
+        reader.offer(1)
+        await wait_all_tasks_blocked()
+        assert woken == [2]
 
 
 async def test_commits_that_come_together_are_made_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,7 +166,9 @@ class Model(RuleBasedStateMachine):
 
     def fetch(self, name: str, most: int) -> None:
         dispatcher = self.dispatcher
+        had = dispatcher.has(name)
         found = dispatcher.fetch(name, most, 1_000, self.now)
+        assert had is bool(found)
         assert len(found) <= most
         if not self.kind.shares and next(iter(dispatcher.consumers)) != name:
             assert not found
@@ -274,7 +276,7 @@ class Model(RuleBasedStateMachine):
             for place, (name, since) in self.with_.items()
             if since + self.dispatcher.consumers[name].ack_seconds <= self.now
         }
-        assert self.dispatcher.expire(self.now) is bool(late)
+        assert self.dispatcher.expire(self.now) == len(late)
         for place in late:
             del self.with_[place]
         assert self.dispatcher.due > self.now, "there is time until it has to be looked at again"
