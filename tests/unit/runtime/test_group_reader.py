@@ -105,7 +105,7 @@ async def joined() -> AsyncIterator[tuple[Sink, SourceGroupReader, ScriptedMembe
         sink = Sink(gateway)
         reader = join(gateway, sink)
         while len(sink.heard) < 4:
-            await reader.wait(5)
+            await reader.wait(5, "anybody")
         (member,) = script.members["g"].members
         yield sink, reader, member, script
 
@@ -119,7 +119,7 @@ async def test_what_was_read_before_an_assignment_is_not_delivered_behind_it() -
         member.give()
         member.give(0)
         while len(sink.heard) < 10:
-            await reader.wait(5)
+            await reader.wait(5, "anybody")
         assert sink.heard == ["given 0", 0, 1, 2, "given nothing", "given 0", 0, 1, 2, 3]
         assert sink.offsets == {0: 4}
 
@@ -128,13 +128,13 @@ async def test_a_member_without_partitions_reads_when_it_gets_some() -> None:
     async with joined() as (sink, reader, member, script):
         member.give()
         while sink.heard[-1] != "given nothing":
-            await reader.wait(5)
+            await reader.wait(5, "anybody")
         await wait_all_tasks_blocked()
         await script.publish([b"d"])
         member.group.committed[0] = 2, ""
         member.give(0)
         while len(sink.heard) < 8:
-            await reader.wait(5)
+            await reader.wait(5, "anybody")
         assert sink.heard[4:] == ["given nothing", "given 2", 2, 3]
 
 
@@ -316,7 +316,7 @@ async def test_a_group_that_cannot_be_read_just_now_is_tried_again(
         sink.gateway.draining = False
         await script.publish([b"d"])
         while sink.heard[-1] != 3:
-            await reader.wait(5)
+            await reader.wait(5, "anybody")
         assert sink.heard[4:] == ["given nothing", "given 0", 0, 1, 2, 3]
         assert sink.ended is None
 
