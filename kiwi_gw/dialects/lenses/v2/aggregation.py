@@ -56,6 +56,7 @@ class Aggregation:
         self._began = clock()
         self._query: EngineQuery | None = None
         self._wrong: QueryError | None = None
+        self._described = False
 
     def prepare(self) -> None:
         """Write it for the engine. Raises QueryError."""
@@ -77,7 +78,7 @@ class Aggregation:
 
     def opened(self, notice: Opened) -> Iterator[Command]:
         """Say what its rows have, before the first."""
-        yield replies.metadata(FIELDS if self._form == "records" else ())
+        yield from self._describe()
 
     def failed(self, notice: OpenFailed) -> NoReturn:
         """Raise Over: it cannot be run."""
@@ -111,10 +112,17 @@ class Aggregation:
         """Raise Over if its time is up."""
         most, elapsed = self._thresholds.max_query_time, round((self._clock() - self._began) * 1000)
         if elapsed >= most:
-            raise Over(replies.terminated("MAX_QUERY_TIME", *self._first, elapsed, most))
+            ended = replies.terminated("MAX_QUERY_TIME", *self._first, elapsed, most)
+            raise Over(*self._describe(), ended)
         yield time_left(most - elapsed)
 
     # --- inside ----------------------------------------------------------------------------
+
+    def _describe(self) -> Iterator[Reply]:
+        """Say what its rows have, once."""
+        if not self._described:
+            self._described = True
+            yield replies.metadata(FIELDS if self._form == "records" else ())
 
     def _lost(self, rows: int | None) -> list[Reply]:
         return [] if rows == 0 else [replies.lost(*self._first, rows)]

@@ -199,6 +199,14 @@ def test_its_time() -> None:
     assert max(longest.deadlines) <= longest.gateway.clock() + 10
 
 
+def test_its_time_is_up_before_it_has_begun() -> None:
+    caller = SqlCaller(Gateway("cars"))
+    caller.holds_queries = True
+    caller.ask(f"SET max.query.time=30s; {COUNT}")
+    caller.pass_time(30.1)
+    assert caller.kinds() == ["METADATA", "SENTINEL", "END"]
+
+
 def test_a_configuration_that_allows_less() -> None:
     gateway = Gateway("cars")
     settings = LensesSettings(sql=LensesSqlSettings(max_query_time_ms=5_000))
