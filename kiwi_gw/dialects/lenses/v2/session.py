@@ -119,11 +119,12 @@ class LensesSqlSession:
             return
         if self._asked is not None:
             violation = Violation.MESSAGE if isinstance(message, str) else Violation.BINARY
-            yield from self._end(replies.error(ONE_ONLY, violation), code=CloseCode.POLICY_VIOLATION)
+            said = (*self._last_stats(), replies.error(ONE_ONLY, violation))
+            yield from self._end(*said, code=CloseCode.POLICY_VIOLATION)
             return
         if not isinstance(message, str):
-            said = replies.error("only text frames are understood", Violation.BINARY)
-            yield from self._end(said, code=CloseCode.UNSUPPORTED_DATA)
+            binary = replies.error("only text frames are understood", Violation.BINARY)
+            yield from self._end(binary, code=CloseCode.UNSUPPORTED_DATA)
             return
         try:
             self._asked = _read(message)
@@ -299,9 +300,15 @@ class LensesSqlSession:
 
     def _last_words(self, why: str) -> Iterator[Command]:
         """The gateway closes the connection behind what is said here."""
+        said = self._last_stats()
         self._leave()
+        yield from said
         yield replies.error(why)
         yield replies.end()
+
+    def _last_stats(self) -> list[Reply]:
+        """Say how far a query is that does not go on, if its client wants to know."""
+        return self._execution.stats() if isinstance(self._execution, Execution) else []
 
     def _end(self, *said: Reply, code: int = CloseCode.NORMAL) -> Iterator[Command]:
         self._leave()

@@ -88,6 +88,22 @@ def test_records_that_are_gone_are_told_in_their_place_and_it_goes_on() -> None:
     assert [row["value"] for row in data(heard, "RECORD")] == list(range(40, 50))
 
 
+@pytest.mark.parametrize("ends", ["by the gateway", "by a second message"])
+def test_the_last_stats_come_however_it_ends(ends: str) -> None:
+    gateway = Gateway("cars")
+    caller = SqlCaller(gateway)
+    caller.ask(LIVE, live=True, stats=60_000)
+    gateway.publish("cars", b"1")
+    caller.heard()
+    if ends == "by the gateway":
+        caller.carry_out(caller.session.notice(Draining(3_000)))
+    else:
+        caller.receive("{}")
+    heard = caller.heard()
+    assert [message["type"] for message in heard] == ["STATS", "ERROR", "END"]
+    assert data(heard, "STATS")[0]["recordsScanned"] == 1
+
+
 def test_a_gateway_that_goes() -> None:
     """The connection closes it, with a code of its own."""
     caller = SqlCaller(Gateway("cars"))
