@@ -137,9 +137,9 @@ class GroupSink(Protocol):
     def assigned(self, given: Mapping[int, tuple[int, str]], kept: frozenset[int], members: int) -> None:
         """Have these partitions from now on (see `api.GroupAssignment`)."""
 
-    def read(self, runs: Sequence[EventRun], positions: Positions) -> int:
+    def read(self, runs: Sequence[EventRun], positions: Positions) -> None:
         """Take events, in order. positions: up to where was read of each partition; what lies below and does
-        not come is not there, or not any more. Returns how many events there are."""
+        not come is not there, or not any more."""
 
     def has(self, who: Hashable) -> bool:
         """Say whether there is something for one that waits."""

@@ -25,7 +25,7 @@ _LATE: Final = Refusal(
 _LEAST_SECONDS: Final = 0.5
 """With less than that left it is not begun."""
 
-MOST_COMMITS: Final = 256
+MOST_COMMITS: Final = MAX_COMMITS // 2
 MOST_POSITIONS: Final = 65_536
 """Of one connection, not answered; beyond them it is not read. A source may take a tenth of a second for what
 waits together, in which as many come of a client that commits as often as it may."""

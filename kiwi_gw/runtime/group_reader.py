@@ -333,7 +333,8 @@ class SourceGroupReader:
                         return None  # they are from where it is to be read no more
                     reader.lost.clear()
                     there = {p: o for p, o in reader.positions.items() if p in start.offsets}
-                    self._wake(self._sink.read(runs, there))
+                    self._sink.read(runs, there)
+                    self._wake(sum(run.events for run in runs))
                 return reader.over
         except SubscribeRefused as refused:
             if refused.code in (RefusalCode.POSITIONS, RefusalCode.FAILED, RefusalCode.UNAVAILABLE):

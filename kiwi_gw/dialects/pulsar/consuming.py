@@ -78,8 +78,7 @@ class Consuming:
 
     def admit_new(self, path: SubscriptionPath, rights: ClientRights) -> HttpResponse | None:
         """Answer a client that may make no consumers there."""
-        error = admit(path, rights, self.settings, _CREATE)
-        return None if error is None else error.response
+        return admit(path, rights, self.settings, _CREATE)
 
     async def create(self, request: HttpRequest[SubscriptionPath, bytes]) -> Any:
         """Make a consumer of a subscription, and the subscription with it if there is none."""

@@ -66,8 +66,7 @@ class Cursors:
 
     def admit_change(self, path: SubscriptionPath, rights: ClientRights) -> HttpResponse | None:
         """Answer a client that may not change cursors there."""
-        error = admit(path, rights, self.settings, _CHANGE)
-        return None if error is None else error.response
+        return admit(path, rights, self.settings, _CHANGE)
 
     async def change(self, request: Request) -> CursorAnswer | HttpResponse:
         """Acknowledge messages, have them come back, or go on from elsewhere."""

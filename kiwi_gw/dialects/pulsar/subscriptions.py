@@ -117,7 +117,7 @@ class Subscription:
         for partition, (offset, text) in given.items():
             self.dispatcher.assign(partition, offset, text)
 
-    def read(self, runs: Sequence[EventRun], positions: Positions) -> int:
+    def read(self, runs: Sequence[EventRun], positions: Positions) -> None:
         dispatcher = self.dispatcher
         for run in runs:
             batch = run.batch
@@ -131,7 +131,6 @@ class Subscription:
         for partition, offset in positions.items():
             if dispatcher.read_up_to(partition, offset):
                 self.uncommitted.add(partition)
-        return sum(run.events for run in runs)
 
     def has(self, who: Hashable) -> bool:
         return self.dispatcher.has(str(who))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from kiwi_gw.codes import RefusalCode
-from kiwi_gw.dialect_api.http import ClientRights, RecordWriter
+from kiwi_gw.dialect_api.http import ClientRights, HttpResponse, RecordWriter
 from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
 from kiwi_gw.dialects.pulsar.message_ids import MessageId
 from kiwi_gw.dialects.pulsar.messages import PartitionPath, SubscriptionPath, TopicPath
@@ -127,15 +127,15 @@ async def consumed_topic(
 
 def admit(
     path: SubscriptionPath, rights: ClientRights, settings: PulsarSettings, actions: Sequence[Action]
-) -> PulsarError | None:
-    """Say why a client may not do these, before anything is read of what it brings. None: it may, or the
+) -> HttpResponse | None:
+    """Answer a client that may not do these, before anything is read of what it brings. None: it may, or the
     source has not started yet; `consumed_topic` waits for that."""
     try:
         _consumed_topic(path, rights, settings, actions)
     except NotStarted:
         return None
     except PulsarError as error:
-        return error
+        return error.response
     return None
 
 

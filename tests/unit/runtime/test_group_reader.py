@@ -66,10 +66,9 @@ class Sink:
         self.offsets = {p: o for p, o in self.offsets.items() if p in kept}
         self.offsets |= {p: offset for p, (offset, _) in given.items()}
 
-    def read(self, runs: Sequence[EventRun], positions: Positions) -> int:
+    def read(self, runs: Sequence[EventRun], positions: Positions) -> None:
         self.heard += [run.batch.offsets[index] for run in runs for index, _ in run.fragments]
         self.offsets.update(positions)
-        return sum(run.events for run in runs)
 
     def has(self, who: Hashable) -> bool:
         return who not in self.nothing_for

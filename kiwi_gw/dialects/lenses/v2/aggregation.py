@@ -129,7 +129,7 @@ class Aggregation:
 
     @property
     def _form(self) -> Form:
-        """What its rows are."""
+        """Say what its rows are."""
         if self._statement.columns is not None:
             return "columns"
         return "values" if self._statement.distinct else "records"
