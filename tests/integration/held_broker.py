@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import trio
 
 from kiwi_demo.broker import Broker
 
+_KEPT: Final = {"log.retention.ms": "-1"}
+"""Records stay. Tests give theirs a time, which is older than a week one day: Kafka would remove them half a
+minute after its start, and every five minutes."""
+
 
 class HeldBroker:
     """options: those of a `Broker`."""
 
-    def __init__(self, folder: Path, **options: Any) -> None:
-        self.broker = Broker(folder, **options)
+    def __init__(self, folder: Path, *, properties: Mapping[str, str] | None = None, **options: Any) -> None:
+        self.broker = Broker(folder, properties={**_KEPT, **(properties or {})}, **options)
         self._started = threading.Event()
         self._error: BaseException | None = None
         self._token: trio.lowlevel.TrioToken | None = None
