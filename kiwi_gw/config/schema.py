@@ -89,8 +89,8 @@ class WindowSettings(Section):
     """Most memory for the events of a window."""
     memory_bytes: Size = 512 * MIB
     """Most memory for all windows and encodings together. When it is used up, the sources that hold most
-    give up their oldest events first. What queries hold comes on top: see docs/reference/queries.md, "What
-    it may cost"."""
+    give up their oldest events first; those with `block` subscriptions give up none and wait. What queries
+    hold comes on top: see docs/reference/queries.md, "What it may cost"."""
     encodings_bytes: Size = 64 * MIB
     """Most memory for the encoded events of all sources that a reader may still need; set aside from
     `memory_bytes`, and at most a quarter of it."""

@@ -11,7 +11,8 @@ from kiwi_gw.model import Batch, batch_pieces
 
 
 class BlockingReaders:
-    """The subscriptions of one source with policy `block`.
+    """The subscriptions of one source with policy `block`. While there are any, its window gives up nothing
+    for another one that needs memory.
 
     timeout: seconds for which one that waits for its client (it has granted no credit) holds the source.
     clock: monotonic seconds.
@@ -25,10 +26,14 @@ class BlockingReaders:
 
     def add(self, subscription: Subscription) -> None:
         self._since[subscription] = None
+        self._window.keep(True)
 
     def remove(self, subscription: Subscription) -> bool:
         """Forget it. Returns whether it was one of them."""
-        return self._since.pop(subscription, self) is not self
+        found = self._since.pop(subscription, self) is not self
+        if found and not self._since:
+            self._window.keep(False)
+        return found
 
     def holding(self, batch: Batch) -> list[Subscription]:
         """Find those that this batch must wait for, or something would be lost."""
@@ -48,6 +53,7 @@ class BlockingReaders:
             return False
         full = (
             window.head - cursor.seq + events > subscription.reader.terms.capacity
+            or window.head - cursor.entry.base + events > window.max_events
             or window.taken - cursor.entry.before + cost > window.max_bytes
             or window.short_of_memory
         )

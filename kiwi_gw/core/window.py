@@ -137,6 +137,7 @@ class Window:
         self.unknown = 0
         self._positions: Positions = dict(positions)
         self._rank = 0
+        self._kept = False
         self._evicted: Callable[[WindowEntry], None] = _ignore
 
     @property
@@ -201,6 +202,11 @@ class Window:
         """Evict the oldest entry, for the budget's sake."""
         self._evict(self._evicted)
 
+    def keep(self, kept: bool) -> None:
+        """Say whether nothing is given up for the budget's sake: others give, or their sources wait."""
+        self._kept = kept
+        self._grown(0)
+
     def reset(self, positions: Positions) -> None:
         """Say where the next event will be: before the first batch, or where offsets hold no events."""
         self._positions = dict(positions)
@@ -257,7 +263,8 @@ class Window:
     def _grown(self, size: int) -> None:
         self.bytes += size
         # The newest entry is not for giving up.
-        spare = self.bytes - self._entries[-1].cost if self._first < len(self._entries) else 0
+        gives = self._first < len(self._entries) and not self._kept
+        spare = self.bytes - self._entries[-1].cost if gives else 0
         rank = spare.bit_length()
         self._budget.changed(self, size, self._rank, rank)
         self._rank = rank

@@ -7,7 +7,7 @@ import pytest
 from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.notices import PositionsReported
 from kiwi_gw.core.states import SubscriptionState
-from kiwi_gw.core.window import ENTRY_OVERHEAD
+from kiwi_gw.core.window import ENTRY_OVERHEAD, Window, tell_parked
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import Batch, CloseReason, OverflowPolicy
 from tests.unit.core.fakes import REPLAYABLE, Client, World
@@ -52,6 +52,40 @@ def test_what_the_bytes_of_the_window_would_not_hold_waits_too() -> None:
         world.produce(1)
     assert world.hub.blocking.holding(batch(world))
     assert len(world.hub.window) == 3
+
+
+def test_who_is_within_an_entry_holds_the_source_for_all_of_the_entry() -> None:
+    """The window gives up whole entries."""
+    world, client = World(BLOCK), Client()
+    subscription = world.subscribe(client)
+    client.writer.take = lambda size: size // 2
+    world.produce(6)
+    assert 0 < subscription.seq < 6
+    assert world.hub.blocking.holding(batch(world, 4)) == []
+    assert world.hub.blocking.holding(batch(world, 5))
+    client.writer.take = lambda size: size
+    client.writer.drain()
+    assert world.hub.blocking.holding(batch(world, 5)) == []
+    assert client.places == world.made
+
+
+def test_what_it_has_not_read_goes_to_no_other_source_that_needs_memory() -> None:
+    world = World(HubLimits(overflow=OverflowPolicy.BLOCK), memory=5 * ENTRY_OVERHEAD, memo_bytes=0)
+    client, other = Client(), Window(100, 1 << 30, world.budget, {0: 0})
+    subscription = world.subscribe(client, credit=0)
+    for _ in range(5):
+        world.produce(1)
+    assert world.hub.blocking.holding(batch(world)) == []
+    for offset in range(3):
+        other.append(Batch({0: offset}, [0], [offset], {}, 0), tell_parked)
+        assert world.hub.blocking.holding(batch(world))
+    assert (len(world.hub.window), len(other)) == (5, 1)
+    subscription.add_credit(5)
+    assert world.hub.blocking.holding(batch(world)) == []
+    assert client.places == world.made
+    subscription.cancel()
+    other.append(Batch({0: 3}, [0], [3], {}, 0), tell_parked)
+    assert (len(world.hub.window), len(other)) == (3, 2)
 
 
 def test_one_that_is_caught_up_holds_nothing_however_large_the_batch() -> None:
