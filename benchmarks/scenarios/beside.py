@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from benchmarks.errors import RunVoid
 from benchmarks.lab import RUN_SECONDS, Lab, all_sent
@@ -25,15 +25,16 @@ from benchmarks.sizes import Sizes
 from benchmarks.statements import PASSING, passing, select
 from benchmarks.workers.child import now
 
-Kind = Literal["a scan", "eight scans", "a flood", "a fan-out"]
-Control = float | Literal["a fan-out elsewhere"]
-"""A process that uses so much of a core, or a fan-out by another gateway."""
-Beside = Kind | Control
+Beside = str | float
+"""A kind of clients, a fan-out at another gateway, or a process that uses so much of a core."""
 
-_CLIENTS: Final[Mapping[Kind, int]] = {"a scan": 1, "eight scans": 8, "a flood": 1, "a fan-out": 100}
-_FAN_OUT_RATE: Final = 200
-"""Records per second of a fan-out beside them. It is no more than its clients want, and has to be done: the
-cores that are measured must be able to."""
+_SCANS: Final[Mapping[str, int]] = {"a scan": 1, "eight scans": 8}
+_FAN_OUTS: Final[Mapping[str, int]] = {"a fan-out of 50/s": 50, "a fan-out of 200/s": 200}
+"""Records per second. A fan-out is no more than its clients want, and has to be done: the cores that are
+measured must be able to."""
+_KINDS: Final = (*_SCANS, "a flood", *_FAN_OUTS)
+_FAN_OUT_CLIENTS: Final = 100
+_ELSEWHERE: Final = ", elsewhere"
 _STARTS_SECONDS: Final = 60.0
 """That its producer goes on for longer than is measured beside it: others start meanwhile."""
 _WARM: Final = 1.0
@@ -57,10 +58,10 @@ async def beside(lab: Lab, sizes: Sizes) -> Figures:
         await fill(lab, sizes, large)
         alone = await _run(lab, sizes, large, None)
         found = {"p99 alone": alone.subscribers, "publisher p99 alone": alone.publisher}
-        for kind in _CLIENTS:
+        for kind in _KINDS:
             there = await _run(lab, sizes, large, kind)
             used = there.clients + max(0.0, there.broker - alone.broker)
-            control = await _run(lab, sizes, large, "a fan-out elsewhere" if kind == "a fan-out" else used)
+            control = await _run(lab, sizes, large, kind + _ELSEWHERE if kind in _FAN_OUTS else used)
             found |= {
                 f"p99 beside {kind} / alone": there.subscribers / alone.subscribers,
                 f"p99 beside {kind} / control": there.subscribers / control.subscribers,
@@ -124,11 +125,15 @@ async def _beside(
     elif isinstance(what, float):
         async with _burning(lab, what) as pids:
             yield pids
-    elif what == "a fan-out":
-        async with _fanned_out(lab, sizes, server, other) as pids:
+    elif what in _FAN_OUTS:
+        async with _fanned_out(lab, sizes, server, other, _FAN_OUTS[what]) as pids:
             yield pids
-    elif what == "a fan-out elsewhere":
-        async with lab.gateway(sizes, [other]) as another, _fanned_out(lab, sizes, another, other) as pids:
+    elif what.endswith(_ELSEWHERE):
+        rate = _FAN_OUTS[what.removesuffix(_ELSEWHERE)]
+        async with (
+            lab.gateway(sizes, [other]) as another,
+            _fanned_out(lab, sizes, another, other, rate) as pids,
+        ):
             yield pids
     else:
         settings: dict[str, Any] = {"host": server.host, "port": server.port}
@@ -137,7 +142,7 @@ async def _beside(
         else:
             count = sum(1 for _ in passing(PASSING, sizes.records, sizes.partitions))
             sql = select(large, PASSING)
-            settings |= {"sql": sql, "clients": _CLIENTS[what], "passing": count}
+            settings |= {"sql": sql, "clients": _SCANS[what], "passing": count}
         name = "flood" if what == "a flood" else "scans"
         async with started(name, settings, lab.new_folder()) as them:
             await _begin(them)
@@ -150,13 +155,15 @@ async def _beside(
 
 
 @asynccontextmanager
-async def _fanned_out(lab: Lab, sizes: Sizes, server: Server, topic: str) -> AsyncIterator[list[int]]:
+async def _fanned_out(
+    lab: Lab, sizes: Sizes, server: Server, topic: str, rate: int
+) -> AsyncIterator[list[int]]:
     """Have clients of Lenses' v1 read another topic. Raises RunVoid if that was over before the block."""
     theirs = replace(
         sizes,
         protocol="lenses",
-        subscribers=_CLIENTS["a fan-out"],
-        rate=min(sizes.rate, _FAN_OUT_RATE),
+        subscribers=_FAN_OUT_CLIENTS,
+        rate=min(sizes.rate, rate),
         delays=0,
         seconds=2 * sizes.seconds + _STARTS_SECONDS,
     )
@@ -190,7 +197,7 @@ async def _begin(worker: Worker) -> None:
     await worker.tell()
 
 
-def _goals(kind: Kind) -> tuple[Goal, ...]:
+def _goals(kind: str) -> tuple[Goal, ...]:
     return (
         Goal(f"p99 beside {kind} / alone", "x", at_most=2.0),
         Goal(f"p99 beside {kind} / control", "x"),
@@ -207,8 +214,9 @@ SCENARIOS = (
         name="beside",
         says="500 records/s to 100 subscribers, then a lone publisher, beside clients of Lenses that ask for "
         "all they can get: statements of SQL v2 that go through a topic again and again, PUBLISHes without a "
-        "pause; and beside 100 clients of v1 that read 200 records/s of another topic. The control uses as "
-        "much of the cores and does not come to the gateway (that of a fan-out: the same by another gateway)",
+        "pause; and beside 100 clients of v1 that read 50, then 200 records/s of another topic. The control "
+        "uses as much of the cores and does not come to the gateway (that of a fan-out: the same by another "
+        "gateway)",
         measure=beside,
         sizes=Sizes(
             rate=500,
@@ -222,10 +230,7 @@ SCENARIOS = (
         goals=(
             Goal("p99 alone", "ms"),
             Goal("publisher p99 alone", "ms"),
-            *_goals("a scan"),
-            *_goals("eight scans"),
-            *_goals("a flood"),
-            *_goals("a fan-out"),
+            *(goal for kind in _KINDS for goal in _goals(kind)),
         ),
         small={"subscribers": 4, "delays": 4, "rate": 200, "seconds": 1.0, "records": 2_000, "warm": 100},
         repeat=3,
