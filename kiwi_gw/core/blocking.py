@@ -36,12 +36,12 @@ class BlockingReaders:
         return found
 
     def holding(self, batch: Batch) -> list[Subscription]:
-        """Find those that this batch must wait for, or something would be lost."""
+        """Find those that the first piece of this batch must wait for, or something would be lost."""
         if not self._since:
             return []
-        cost = sum(piece.cost + ENTRY_OVERHEAD for piece in batch_pieces(batch))
-        now = self._clock()
-        return [item for item in list(self._since) if self._holds(item, len(batch), cost, now)]
+        piece, now = next(batch_pieces(batch)), self._clock()
+        cost = piece.cost + ENTRY_OVERHEAD
+        return [item for item in list(self._since) if self._holds(item, len(piece), cost, now)]
 
     def _holds(self, subscription: Subscription, events: int, cost: int, now: float) -> bool:
         window, cursor = self._window, subscription.reader.cursor

@@ -38,9 +38,10 @@ _COPIED: Final = 4 * 1024
 buffers."""
 
 
-def publish(hub: SourceHub, batch: Batch) -> Generator[None, None, None]:
-    """Take a batch and send it to everyone who can take it, piece by piece. Yields between them, and when
-    it has run for a slice of time. Nothing more of it is taken once the source does not run.
+def publish(hub: SourceHub, batch: Batch) -> Generator[Batch | None, None, None]:
+    """Take a batch and send it to everyone who can take it, piece by piece. Yields each but the first before
+    it is taken, so that it can wait for those who hold the source, and None when it has run for a slice of
+    time. Nothing more of it is taken once the source does not run.
 
     One without events or a gap says that there are none up to where it begins: who only waited for that is
     at its end. ValueError: it repeats what was taken.
@@ -58,9 +59,9 @@ def publish(hub: SourceHub, batch: Batch) -> Generator[None, None, None]:
             taken, piece = piece, next(todo, None)
             yield from _publish(hub, taken)
             if piece is not None:
-                yield
-    except GeneratorExit:  # the caller gave up half-way: the rest is read from the window
-        while piece is not None and hub.state is _RUNNING:
+                yield piece
+    except GeneratorExit:  # the caller gave up half-way: the rest is read from the window, if it holds it
+        while piece is not None and hub.state is _RUNNING and not hub.blocking.holding(piece):
             _take(hub, piece)
             _demote_unserved(hub)
             piece = next(todo, None)

@@ -96,8 +96,12 @@ class HubPublisher:
                 if self._hub.blocking.holding(batch):
                     await self._wait_for_holders(batch)
                 began = time.perf_counter()
-                for _ in steps:
+                for piece in steps:
                     await trio.lowlevel.checkpoint()
+                    if piece is not None and self._hub.blocking.holding(piece):
+                        stopped = time.perf_counter()
+                        await self._wait_for_holders(piece)
+                        began += time.perf_counter() - stopped
             finally:
                 self._publishes = False
                 steps.close()  # if it was cancelled half-way, those not served yet read on from the window

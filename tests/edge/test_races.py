@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import types
 from collections import Counter
-from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,7 @@ from kiwi_gw.edge.transports import Bytes
 from kiwi_gw.edge.websocket_writer import WebSocketWriter
 from kiwi_gw.model import (
     ANONYMOUS,
+    Batch,
     CloseReason,
     EventSchema,
     Field,
@@ -103,7 +104,7 @@ class Gateway(FakeContext):
     def __init__(self, limits: HubLimits) -> None:
         super().__init__(SOURCES, encodings_bytes=2_000)
         self.limits = limits
-        self.steps: dict[str, Iterator[None]] = {}
+        self.steps: dict[str, Generator[Batch | None]] = {}
         for name in SOURCES:
             self.begin(name)
 
@@ -126,7 +127,7 @@ class Gateway(FakeContext):
         """The source is cancelled in the middle of a batch."""
         steps = self.steps.pop(name, None)
         if steps is not None:
-            steps.close()  # type: ignore[attr-defined]
+            steps.close()
 
     def replace(self, name: str, end: Callable[[SourceHub], None]) -> None:
         """It ends, and another one takes its name."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from dataclasses import replace
+
 import pytest
 
 from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.notices import PositionsReported
+from kiwi_gw.core.publishing import publish
 from kiwi_gw.core.states import SubscriptionState
 from kiwi_gw.core.window import ENTRY_OVERHEAD, Window, tell_parked
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import Batch, CloseReason, OverflowPolicy
+from kiwi_gw.model import PIECE_BYTES, Batch, CloseReason, OverflowPolicy
 from tests.unit.core.fakes import REPLAYABLE, Client, World
 
 BLOCK = HubLimits(window_events=10, overflow=OverflowPolicy.BLOCK, block_timeout=30)
@@ -94,6 +98,40 @@ def test_one_that_is_caught_up_holds_nothing_however_large_the_batch() -> None:
     assert world.hub.blocking.holding(batch(world, 50)) == []
     world.produce(50)
     assert client.places == world.made
+
+
+def in_pieces(world: World, events: int) -> Generator[Batch | None]:
+    """Begin to publish a batch, of two events a piece."""
+    return publish(world.hub, world.batch([0] * events, cost=events // 2 * PIECE_BYTES))
+
+
+def test_a_batch_larger_than_the_window_waits_between_its_pieces_for_who_was_caught_up() -> None:
+    world, client = World(replace(BLOCK, window_events=4)), Client(lambda size: (size + 1) // 2)
+    world.subscribe(client)
+    waited = 0
+    for piece in in_pieces(world, 20):
+        if piece is not None and world.hub.blocking.holding(piece):
+            waited += 1
+            while world.hub.blocking.holding(piece):
+                client.writer.drain()
+    client.writer.take = lambda size: size
+    client.writer.drain()
+    assert waited
+    assert client.places == world.made
+    assert client.lags == []
+
+
+def test_what_is_cancelled_while_it_is_held_is_not_taken() -> None:
+    """The source is to give it again: it knows from where."""
+    world, client = World(replace(BLOCK, window_events=4)), Client(lambda size: 0)
+    world.subscribe(client)
+    steps = in_pieces(world, 20)
+    next(piece for piece in steps if piece is not None and world.hub.blocking.holding(piece))
+    steps.close()
+    assert world.hub.positions == {0: 4}
+    client.writer.take = lambda size: size
+    client.writer.drain()
+    assert client.places == world.made[:4]
 
 
 def test_without_credit_it_holds_the_source_for_a_time_then_the_fallback_acts_announced() -> None:

@@ -8,7 +8,7 @@ missing was compacted away, or announced before the next event of its partition.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -28,7 +28,7 @@ from kiwi_gw.core.publishing import publish
 from kiwi_gw.core.states import SubscriptionState
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import ENTRY_OVERHEAD
-from kiwi_gw.model import AtPositions, Gap, OverflowPolicy, Ranges, Start, StartAt
+from kiwi_gw.model import AtPositions, Batch, Gap, OverflowPolicy, Ranges, Start, StartAt
 from tests.effort import examples
 from tests.unit.core.fakes import JOINED, REPLAYABLE, Client, Event, Place, World, names
 from tests.unit.core.past import Driver, Past, drive
@@ -165,7 +165,7 @@ class Machine(RuleBasedStateMachine):
         self.clean = clean  # nothing is compacted: everything adds up
         self.readers: list[Reader] = []
         self.drivers: list[Driver] = []
-        self.steps: Iterator[None] | None = None
+        self.steps: Generator[Batch | None] | None = None
         self.seen = 0
 
     # --- the source ---

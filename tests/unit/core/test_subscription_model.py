@@ -7,7 +7,7 @@ frames only, every event in its place or announced as lost before the next one, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 
 from hypothesis import HealthCheck, settings
@@ -29,7 +29,7 @@ from kiwi_gw.core.publishing import publish
 from kiwi_gw.core.states import SubscriptionState
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import ENTRY_OVERHEAD
-from kiwi_gw.model import CloseReason, Gap, OverflowPolicy, Ranges, WireFormat
+from kiwi_gw.model import Batch, CloseReason, Gap, OverflowPolicy, Ranges, WireFormat
 from tests.effort import examples
 from tests.unit.core.fakes import JOINED, Client, Event, Place, World, names
 
@@ -265,7 +265,7 @@ class Machine(RuleBasedStateMachine):
         self.first_gap: dict[Reader, int] = {}
         self.gaps: list[SourceGap] = []
         self.holes = holes
-        self.steps: Iterator[None] | None = None
+        self.steps: Generator[Batch | None] | None = None
         for wish in wishes:
             self.subscribe(wish)
 

@@ -19,6 +19,7 @@ from kiwi_gw.core.states import SubscriptionState
 from kiwi_gw.edge.admin.views import source_item
 from kiwi_gw.errors import SourceChanged
 from kiwi_gw.model import (
+    PIECE_EVENTS,
     Action,
     AtOffset,
     AtPositions,
@@ -385,6 +386,25 @@ async def test_block_holds_the_source_until_its_client_has_room(
         await trio.sleep(0.5)
         assert client.offsets == other.offsets == list(range(200))
         assert hub.held_by == []
+
+
+async def test_block_holds_the_source_within_a_batch_that_its_window_would_not_hold(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    text = CONFIG.replace("subscribe_timeout_ms: 1000", "overflow: block")
+    async with gateway(tmp_path, text) as (bench, script), trio.open_nursery() as nursery:
+        client = bench.connect()
+        client.does(begin(StartAt.LATEST, overflow=None))
+        client.socket.take = lambda size: 0
+        nursery.start_soon(lambda: publish(script, 2500, size=2500))
+        await trio.sleep(15)
+        hub = next(iter(bench.gateway.runners())).hub
+        assert hub.events_in == PIECE_EVENTS
+        assert hub.held_by == [str(client.connection)]
+        client.socket.take = lambda size: size
+        client.socket.drain()
+        await trio.sleep(0.5)
+        assert client.offsets == list(range(2500))
 
 
 async def test_block_lets_the_source_go_when_its_client_grants_no_credit_or_leaves(
