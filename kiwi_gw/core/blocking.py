@@ -57,10 +57,12 @@ class BlockingReaders:
             or window.taken - cursor.entry.before + cost > window.max_bytes
             or window.short_of_memory
         )
+        subscription.reader.waited_for = True
         if not full or cursor.at_head or not subscription.delivery.waits_for_client:
             self._since[subscription] = None
             return full and not cursor.at_head
         since = self._since[subscription]
         if since is None:
             since = self._since[subscription] = now
-        return now - since < self._timeout
+        subscription.reader.waited_for = now - since < self._timeout
+        return subscription.reader.waited_for

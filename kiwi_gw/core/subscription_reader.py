@@ -28,10 +28,11 @@ class SubscriptionReader:
     """See the top of this file. `window` is the source's, everywhere.
 
     parked: what is found in the window's entries. keeps: what leaves the window is read again; always with
-    policy `replay`, with another one while it is on its way from a start in the past.
+    policy `replay`, with another one while it is on its way from a start in the past. waited_for: its policy
+    is `block`, and the source has not waited too long for it (see `blocking`).
     """
 
-    __slots__ = ("cursor", "delivery", "keeps", "lag", "snapshot", "terms")
+    __slots__ = ("cursor", "delivery", "keeps", "lag", "snapshot", "terms", "waited_for")
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class SubscriptionReader:
         self.cursor = WindowCursor(window, self.lag, parked)
         self.snapshot: SnapshotReader | None = None
         self.keeps = terms.acting is OverflowPolicy.REPLAY
+        self.waited_for = terms.policy is OverflowPolicy.BLOCK
 
     # --- where it is -----------------------------------------------------------------------
 
@@ -146,6 +148,8 @@ class SubscriptionReader:
         decision = decide(self.terms, self.behind(window), evicted=evicted, lost=lost, keeps=self.keeps)
         if decision is OverflowDecision.SETTLE:
             self.keeps = False
+        elif self.waited_for and not evicted:
+            return OverflowDecision.KEEP
         return decision
 
     def give_up(self, window: Window, index: LastValues | None) -> OverflowDecision:

@@ -100,6 +100,19 @@ def test_one_that_is_caught_up_holds_nothing_however_large_the_batch() -> None:
     assert client.places == world.made
 
 
+@pytest.mark.parametrize("fallback", [OverflowPolicy.DROP_OLDEST, OverflowPolicy.CLOSE])
+def test_a_batch_larger_than_its_capacity_comes_whole(fallback: OverflowPolicy) -> None:
+    world, client = World(replace(BLOCK, block_fallback=fallback)), Client(lambda size: size // 2)
+    world.subscribe(client, capacity=2)
+    world.produce(8)
+    world.pass_time(1)
+    assert world.hub.blocking.holding(batch(world))
+    client.writer.take = lambda size: size
+    client.writer.drain()
+    assert client.places == world.made
+    assert [lag.dropped for lag in client.lags] == [0]
+
+
 def in_pieces(world: World, events: int) -> Generator[Batch | None]:
     """Begin to publish a batch, of two events a piece."""
     return publish(world.hub, world.batch([0] * events, cost=events // 2 * PIECE_BYTES))
@@ -158,6 +171,11 @@ def test_the_fallback_may_be_to_close_or_to_read_again() -> None:
     )
     world.subscribe(client, credit=0, capacity=1)
     world.produce(2)
+    assert world.hub.blocking.holding(batch(world))
+    world.pass_time(29)
+    assert client.ends == []
+    world.pass_time(1)
+    assert world.hub.blocking.holding(batch(world)) == []
     world.pass_time(1)
     assert [end.reason for end in client.ends] == [CloseReason.OVERFLOW]
     limits = HubLimits(window_events=4, overflow=OverflowPolicy.BLOCK, block_fallback=OverflowPolicy.REPLAY)
