@@ -22,7 +22,8 @@ class BlockingReaders:
         self._window = window
         self._timeout = timeout
         self._clock = clock
-        self._since: dict[Subscription, float | None] = {}  # since when it has waited for its client
+        # At which event, and since when, it has waited for its client.
+        self._since: dict[Subscription, tuple[int, float] | None] = {}
 
     def add(self, subscription: Subscription) -> None:
         self._since[subscription] = None
@@ -39,30 +40,40 @@ class BlockingReaders:
         """Find those that the first piece of this batch must wait for, or something would be lost."""
         if not self._since:
             return []
-        piece, now = next(batch_pieces(batch)), self._clock()
-        cost = piece.cost + ENTRY_OVERHEAD
-        return [item for item in list(self._since) if self._holds(item, len(piece), cost, now)]
+        piece = next(batch_pieces(batch))
+        now = self._clock()
+        return [item for item in list(self._since) if self._holds(item, piece, now)]
 
-    def _holds(self, subscription: Subscription, events: int, cost: int, now: float) -> bool:
-        window, cursor = self._window, subscription.reader.cursor
-        if (
-            cursor.entry is None
-            or subscription.state is not SubscriptionState.BEHIND
-            or cursor.window is not window
-        ):
+    def _holds(self, subscription: Subscription, piece: Batch, now: float) -> bool:
+        reader = subscription.reader
+        if not self._overruns(subscription, piece):
+            self._since[subscription] = None
+            reader.waited_for = True
             return False
-        full = (
-            window.head - cursor.seq + events > subscription.reader.terms.capacity
-            or window.head - cursor.entry.base + events > window.max_events
-            or window.taken - cursor.entry.before + cost > window.max_bytes
+        if not subscription.delivery.waits_for_client:
+            self._since[subscription] = None
+            reader.waited_for = True
+            return True
+        seq = reader.cursor.seq
+        since = self._since[subscription]
+        if since is None or since[0] != seq:  # what it grants now and then it uses up at once
+            since = self._since[subscription] = seq, now
+        reader.waited_for = now - since[1] < self._timeout
+        return reader.waited_for
+
+    def _overruns(self, subscription: Subscription, piece: Batch) -> bool:
+        """Say whether it would be too far behind with this piece, or lose something for it."""
+        window, reader = self._window, subscription.reader
+        cursor = reader.cursor
+        if subscription.state is not SubscriptionState.BEHIND:
+            return False
+        seq, entry = cursor.seq, cursor.entry
+        if entry is None or cursor.window is not window or cursor.at_head:
+            return False
+        events = len(piece)
+        return (
+            window.head - seq + events > reader.terms.capacity
+            or window.head - entry.base + events > window.max_events
+            or window.taken - entry.before + piece.cost + ENTRY_OVERHEAD > window.max_bytes
             or window.short_of_memory
         )
-        subscription.reader.waited_for = True
-        if not full or cursor.at_head or not subscription.delivery.waits_for_client:
-            self._since[subscription] = None
-            return full and not cursor.at_head
-        since = self._since[subscription]
-        if since is None:
-            since = self._since[subscription] = now
-        subscription.reader.waited_for = now - since < self._timeout
-        return subscription.reader.waited_for

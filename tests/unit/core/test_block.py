@@ -164,6 +164,38 @@ def test_without_credit_it_holds_the_source_for_a_time_then_the_fallback_acts_an
     assert client.places == world.made[2:]
 
 
+def test_its_time_begins_anew_with_what_it_reads() -> None:
+    world, client = World(BLOCK), Client()
+    subscription = world.subscribe(client, credit=0, capacity=4)
+    for _ in range(2):
+        world.produce(4)
+        for _ in range(4):
+            assert world.hub.blocking.holding(batch(world, 4))
+            world.pass_time(20)
+            subscription.add_credit(1)
+        assert world.hub.blocking.holding(batch(world, 4)) == []
+    world.produce(8)
+    subscription.add_credit(8)
+    assert client.places == world.made
+    assert sum(lag.dropped or 0 for lag in client.lags) == 0
+
+
+def test_who_was_given_up_once_is_waited_for_again() -> None:
+    world, client = World(BLOCK), Client()
+    subscription = world.subscribe(client, credit=0, capacity=4)
+    world.produce(4)
+    assert world.hub.blocking.holding(batch(world))
+    world.pass_time(30)
+    assert world.hub.blocking.holding(batch(world)) == []
+    subscription.add_credit(4)
+    world.pass_time(100)
+    assert world.hub.blocking.holding(batch(world, 8)) == []
+    world.produce(8)
+    assert world.hub.blocking.holding(batch(world))
+    subscription.add_credit(8)
+    assert client.places == world.made
+
+
 def test_the_fallback_may_be_to_close_or_to_read_again() -> None:
     world, client = (
         World(HubLimits(overflow=OverflowPolicy.BLOCK, block_fallback=OverflowPolicy.CLOSE)),
