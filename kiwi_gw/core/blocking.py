@@ -64,11 +64,14 @@ class BlockingReaders:
     def _overruns(self, subscription: Subscription, piece: Batch) -> bool:
         """Say whether it would be too far behind with this piece, or lose something for it."""
         window, reader = self._window, subscription.reader
-        cursor = reader.cursor
+        cursor, snapshot = reader.cursor, reader.snapshot
         if subscription.state is not SubscriptionState.BEHIND:
             return False
         seq, entry = cursor.seq, cursor.entry
-        if entry is None or cursor.window is not window or cursor.at_head:
+        if entry is None or cursor.window is not window:  # it reads a snapshot, or has lost its next event
+            seq = max(window.base, seq if snapshot is None else snapshot.scan.stop)
+            entry = window.find(seq)
+        if entry is None or seq >= window.head:
             return False
         events = len(piece)
         return (

@@ -13,7 +13,7 @@ from kiwi_gw.core.publishing import publish
 from kiwi_gw.core.states import SubscriptionState
 from kiwi_gw.core.window import ENTRY_OVERHEAD, Window, tell_parked
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import PIECE_BYTES, Batch, CloseReason, OverflowPolicy
+from kiwi_gw.model import PIECE_BYTES, Batch, CloseReason, OverflowPolicy, StartAt
 from tests.unit.core.fakes import REPLAYABLE, Client, World
 
 BLOCK = HubLimits(window_events=10, overflow=OverflowPolicy.BLOCK, block_timeout=30)
@@ -194,6 +194,40 @@ def test_who_was_given_up_once_is_waited_for_again() -> None:
     assert world.hub.blocking.holding(batch(world))
     subscription.add_credit(8)
     assert client.places == world.made
+
+
+def test_who_reads_a_snapshot_holds_the_source_for_what_comes_behind_it() -> None:
+    world, client = World(replace(BLOCK, window_events=4, last_values=True)), Client(lambda size: 0)
+    world.produce(3, keys=[b"a", b"b", b"c"])
+    world.subscribe(client, start=StartAt.SNAPSHOT)
+    assert world.hub.blocking.holding(batch(world, 4)) == []
+    world.produce(2)
+    world.produce(2)
+    assert world.hub.blocking.holding(batch(world))
+    client.writer.take = lambda size: size
+    client.writer.drain()
+    assert world.hub.blocking.holding(batch(world, 4)) == []
+    assert client.places == world.made
+    assert client.lags == []
+
+
+def test_who_has_lost_something_and_can_be_sent_to_again_loses_no_more() -> None:
+    world, client = World(BLOCK), Client()
+    subscription = world.subscribe(client, credit=0)
+    for _ in range(10):
+        world.produce(1)
+    assert world.hub.blocking.holding(batch(world))
+    world.pass_time(30)
+    assert world.hub.blocking.holding(batch(world)) == []
+    world.produce(1)
+    client.writer.take = lambda size: 0
+    client.writer.control(b"{0}")
+    subscription.add_credit(100)
+    assert world.hub.blocking.holding(batch(world))
+    client.writer.take = lambda size: size
+    client.writer.drain()
+    assert client.places == world.made[1:]
+    assert world.hub.blocking.holding(batch(world)) == []
 
 
 def test_the_fallback_may_be_to_close_or_to_read_again() -> None:
