@@ -8,7 +8,7 @@ from kiwi_gw.codes import NOTHING_SHOWN
 from kiwi_gw.edge.admission import Admission, CountedConnection, RejectedError, Rejection, rejection
 from kiwi_gw.edge.caller_checks import check_caller, check_host, check_origin
 from kiwi_gw.edge.plain_request import ConnectionEnds
-from kiwi_gw.edge.request_head import RequestHead
+from kiwi_gw.edge.request_head import FoundHead
 from kiwi_gw.edge.routing import WebSocketMatch
 from kiwi_gw.edge.ticket_office import tickets_given
 from kiwi_gw.edge.tickets import Tickets, ticket_of
@@ -38,14 +38,14 @@ class Handshake:
     async def admit(
         self,
         transport: SocketTransport | TlsTransport,
-        head: RequestHead,
+        found: FoundHead,
         match: WebSocketMatch,
         ends: ConnectionEnds,
         remote: str,
         place: CountedConnection,
     ) -> Coroutine[object, object, None]:
         """Return what serves this client, which may come in. Raises RejectedError."""
-        secure = isinstance(transport, TlsTransport)
+        head, secure = found.head, isinstance(transport, TlsTransport)
         self._admission.check_room()
         check_origin(head, self._gateway.loaded.settings.server.allowed_origins, remote, secure=secure)
         place.enter()
@@ -59,7 +59,7 @@ class Handshake:
             identity = await self._by_credentials(credential, ends, place, may_log_in=may_log_in)
         response = match.upgrade.response(_subprotocol(match))
         return serve_websocket(
-            self._gateway, transport, match, credential, identity, response, head.surplus, place
+            self._gateway, transport, match, credential, identity, response, found.surplus, place
         )
 
     async def _by_credentials(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import structlog
 import trio
@@ -12,7 +11,7 @@ import trio
 from kiwi_gw.edge.http_errors import HttpError, drain_input, refuse
 from kiwi_gw.edge.http_exchange import ClientGone, Closing, HttpExchange, HttpLimits
 from kiwi_gw.edge.plain_request import ConnectionEnds
-from kiwi_gw.edge.request_head import RequestHead, read_head
+from kiwi_gw.edge.request_head import FoundHead, RequestHead, read_head
 from kiwi_gw.edge.routing import HttpMatch, Routes
 from kiwi_gw.edge.upgrade import wants_websocket
 
@@ -35,7 +34,7 @@ def _anything(head: RequestHead) -> None:
 
 async def serve_http(
     stream: trio.abc.Stream,
-    first: RequestHead,
+    first: FoundHead,
     routes: Routes,
     limits: HttpLimits,
     closing: Closing,
@@ -53,12 +52,15 @@ async def serve_http(
     is closed at once. Raises nothing but cancellation.
     """
     try:
-        head: RequestHead | None = first
-        while head is not None:
-            exchange = HttpExchange(stream, head, limits, closing, ends, routes.add_page)
+        found: FoundHead | None = first
+        match: HttpMatch | None = None
+        while found is not None:
+            head = found.head
+            exchange = HttpExchange(stream, found, limits, closing, ends, routes.add_page)
             began = time.monotonic()
-            route = await _serve_one(exchange, head, routes, check)
-            answered(route, head.method, exchange.status, time.monotonic() - began)
+            match = await _serve_one(exchange, head, routes, check, match if found.again else None)
+            pattern = "" if match is None else match.pattern
+            answered(pattern, head.method, exchange.status, time.monotonic() - began)
             received = await exchange.rest()
             if received is None:
                 if exchange.unread:
@@ -67,10 +69,9 @@ async def serve_http(
             if received:
                 await trio.lowlevel.checkpoint()  # whoever has sent many at once is not the only one
             else:
-                head = replace(head, surplus=b"")  # an idle connection does not hold on to the last body
-                del exchange
+                del exchange, found  # an idle connection does not hold on to the last body
                 received = await closing.receive(stream, limits.idle_seconds)
-            head = await read_head(stream, limits.head, received, before=head) if received else None
+            found = await read_head(stream, limits.head, received, before=head) if received else None
     except HttpError as error:
         routes.add_page(error.path, error)
         await refuse(stream, error, limits.send_seconds)
@@ -83,18 +84,26 @@ async def serve_http(
             await stream.aclose()
 
 
-async def _serve_one(exchange: HttpExchange, head: RequestHead, routes: Routes, check: Check) -> str:
-    """Return the name of the route, empty if there is none."""
+async def _serve_one(
+    exchange: HttpExchange, head: RequestHead, routes: Routes, check: Check, known: HttpMatch | None
+) -> HttpMatch | None:
+    """Return where it went, None if there is nothing. known: where it goes, if that is known."""
     try:
         check(head)
-        if wants_websocket(head):
-            exchange.last = True
-            raise HttpError(400, "open a new connection for a WebSocket handshake")  # noqa: TRY301
-        route = routes.resolve(head)
-        if not isinstance(route, HttpMatch):
-            raise HttpError(400, "not a plain request")  # noqa: TRY301
+        match = known or _resolved(exchange, head, routes)
     except HttpError as error:
         await exchange.answer(error)
-        return ""
-    await exchange.run(route.handler, route.parameters)
-    return route.pattern
+        return None
+    await exchange.run(match.handler, match.parameters)
+    return match
+
+
+def _resolved(exchange: HttpExchange, head: RequestHead, routes: Routes) -> HttpMatch:
+    """Find where a request goes. Raises HttpError."""
+    if wants_websocket(head):
+        exchange.last = True
+        raise HttpError(400, "open a new connection for a WebSocket handshake")
+    match = routes.resolve(head)
+    if not isinstance(match, HttpMatch):
+        raise HttpError(400, "not a plain request")
+    return match

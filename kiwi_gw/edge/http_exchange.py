@@ -21,7 +21,7 @@ import trio
 from kiwi_gw.dialect_api import HttpResponse, HttpStream, NotStreamed
 from kiwi_gw.edge.http_errors import HttpError, http_error
 from kiwi_gw.edge.plain_request import ConnectionEnds, Handler, PlainRequest
-from kiwi_gw.edge.request_head import HeadLimits, RequestHead
+from kiwi_gw.edge.request_head import FoundHead, HeadLimits
 from kiwi_gw.edge.response_head import Headers, response_head
 from kiwi_gw.edge.transports import SocketTransport
 
@@ -98,7 +98,7 @@ class HttpExchange:
     def __init__(
         self,
         stream: trio.abc.Stream,
-        head: RequestHead,
+        found: FoundHead,
         limits: HttpLimits,
         closing: Closing,
         ends: ConnectionEnds,
@@ -107,7 +107,7 @@ class HttpExchange:
         self.last = False
         self.status = 0
         self._stream = stream
-        self._head = head
+        self._head = head = found.head
         self._limits = limits
         self._closing = closing
         self._ends = ends
@@ -117,8 +117,8 @@ class HttpExchange:
         self._body_over = self._chunks is None and not self._left
         self._waits = head.header("expect") is not None and head.version == "1.1" and not self._body_over
         self._surplus = b""
-        if head.surplus:
-            self._take(head.surplus)
+        if found.surplus:
+            self._take(found.surplus)
         self._body_bytes = 0
         self._received = 0
         self._chunks_read = 0

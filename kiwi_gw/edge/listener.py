@@ -29,7 +29,7 @@ from kiwi_gw.edge.http import Check, serve_http
 from kiwi_gw.edge.http_errors import HttpError, refuse
 from kiwi_gw.edge.http_exchange import Closing, HttpLimits
 from kiwi_gw.edge.plain_request import ConnectionEnds
-from kiwi_gw.edge.request_head import HeadLimits, RequestHead, read_head
+from kiwi_gw.edge.request_head import FoundHead, HeadLimits, RequestHead, read_head
 from kiwi_gw.edge.reserved_descriptors import ReservedDescriptors
 from kiwi_gw.edge.routing import Routes, WebSocketMatch
 from kiwi_gw.edge.tickets import Tickets
@@ -275,15 +275,16 @@ class Listener:
         )
         head = None
         try:
-            head = await read_head(transport, head_limits, deadline=in_time)
-            if head is None:
+            found = await read_head(transport, head_limits, deadline=in_time)
+            if found is None:
                 return None
+            head = found.head
             ends = ConnectionEnds(_end(address), _end(plain.socket.getsockname()), transport is not plain)
             check = partial(self._check_host, remote, ends)
             check(head)
             route = self._routes.resolve(head)
             if isinstance(route, WebSocketMatch):
-                admitted = await self._handshake.admit(transport, head, route, ends, remote, place)
+                admitted = await self._handshake.admit(transport, found, route, ends, remote, place)
                 self._gateway.meters.handshake_over("ws", time.monotonic() - began)
                 return admitted
         except HttpError as error:
@@ -298,12 +299,12 @@ class Listener:
             send_seconds=settings.limits.http_stall_timeout_ms / 1000,
             stall_seconds=settings.limits.stall_timeout_ms / 1000 or math.inf,
         )
-        return self._http(transport, head, http_limits, ends, check)
+        return self._http(transport, found, http_limits, ends, check)
 
     async def _http(
         self,
         transport: SocketTransport | TlsTransport,
-        head: RequestHead,
+        first: FoundHead,
         limits: HttpLimits,
         ends: ConnectionEnds,
         check: Check,
@@ -314,9 +315,8 @@ class Listener:
         closing = self._closing if self._http_connections < kept else _AT_ONCE
         self._http_connections += 1
         try:
-            await serve_http(
-                transport, head, self._routes, limits, closing, ends, self._gateway.meters.request_over, check
-            )
+            over = self._gateway.meters.request_over
+            await serve_http(transport, first, self._routes, limits, closing, ends, over, check)
         finally:
             self._http_connections -= 1
             self._http_left.set()

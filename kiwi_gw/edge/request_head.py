@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import h11
 import trio
@@ -52,8 +53,8 @@ class RequestHead:
     target: as sent. path: its path, not decoded and not normalised, since routes match exactly.
     query: what follows `?`, without it. headers: names in lower case, values as Latin-1 text, in order; where
     the target has an authority (RFC 9112, 3.2.2), that is their `host`, whatever the client's says.
-    version: `1.0` or `1.1`. raw: the head's bytes with the blank line. surplus: bytes read behind it.
-    first: of every header its first value.
+    version: `1.0` or `1.1`. raw: the head's bytes with the blank line. first: of every header its first
+    value.
     """
 
     method: str
@@ -63,7 +64,6 @@ class RequestHead:
     headers: tuple[tuple[str, str], ...] = field(repr=False)
     version: str
     raw: bytes = field(repr=False)
-    surplus: bytes = field(repr=False)
     first: Mapping[str, str] = field(repr=False, compare=False)
 
     def header(self, name: str) -> str | None:
@@ -98,6 +98,15 @@ class RequestHead:
         return HeadCredential(self.method, self.path, self.query, self.headers, remote, secure)
 
 
+class FoundHead(NamedTuple):
+    """A request head, and the bytes that were read behind it. again: it is the one before, but for its
+    Content-Length."""
+
+    head: RequestHead
+    surplus: bytes
+    again: bool = False
+
+
 class HeadCollector:
     """Collects the bytes of one head and says where it ends. No I/O."""
 
@@ -122,7 +131,7 @@ class HeadCollector:
         error.path = "" if found is None else found[1].decode("latin-1")
         return error
 
-    def feed(self, data: bytes | bytearray) -> RequestHead | None:
+    def feed(self, data: bytes | bytearray) -> FoundHead | None:
         """Return the head as soon as it is complete, else None. Raises HttpError 400, 417, 431, 501, 505.
 
         Give it nothing more after it has returned a head or raised.
@@ -132,7 +141,7 @@ class HeadCollector:
             end = self._find_end()
             if end is None:
                 return None
-            return parse_head(bytes(self._buffer[self._start : end]), bytes(self._buffer[end:]))
+            return FoundHead(parse_head(bytes(self._buffer[self._start : end])), bytes(self._buffer[end:]))
         except HttpError as error:
             self._located(error)
             raise
@@ -184,7 +193,7 @@ async def read_head(
     received: bytes = b"",
     deadline: float = math.inf,
     before: RequestHead | None = None,
-) -> RequestHead | None:
+) -> FoundHead | None:
     """Read one request head; None if the client closed the connection before its first byte.
 
     received: bytes that were read before (pipelined, or the ones that ended an idle wait). deadline: by
@@ -192,30 +201,30 @@ async def read_head(
     Raises HttpError for what must be answered (408 at the deadline), trio.BrokenResourceError where the
     connection broke.
     """
-    if before is not None and (head := _same_again(before, received, limits)) is not None:
-        return head
+    if before is not None and (found := _same_again(before, received, limits)) is not None:
+        return found
     collector = HeadCollector(limits)
-    head = collector.feed(received) if received else None
-    if head is not None:
-        return head
+    found = collector.feed(received) if received else None
+    if found is not None:
+        return found
     with trio.move_on_at(min(deadline, trio.current_time() + limits.seconds)):
-        while head is None:
+        while found is None:
             data = await stream.receive_some(limits.total_bytes)
             if not data:
                 if collector.empty:
                     return None
                 raise collector.error(400, "the connection ended inside the request head")
-            head = collector.feed(data)
-        return head
+            found = collector.feed(data)
+        return found
     raise collector.error(408, f"no complete request head within {limits.seconds:g} s")
 
 
-def _same_again(before: RequestHead, data: bytes, limits: HeadLimits) -> RequestHead | None:
-    """Return the head that data begins with, if it is the same as one that was parsed, but for the number in
-    its only Content-Length. None: it may be another one, or not be there as a whole."""
+def _same_again(before: RequestHead, data: bytes, limits: HeadLimits) -> FoundHead | None:
+    """Return the head that data begins with, if it is the one that was parsed, or the same but for the number
+    in its only Content-Length. None: it may be another one, or not be there as a whole."""
     raw = before.raw
     if data.startswith(raw):
-        return replace(before, surplus=data[len(raw) :])
+        return FoundHead(before, data[len(raw) :], again=True)
     if (length := _PLAIN_LENGTH.search(raw)) is None or not data.startswith(raw[: length.start(1)]):
         return None
     found = _LENGTH.match(data, length.start(1))
@@ -227,10 +236,11 @@ def _same_again(before: RequestHead, data: bytes, limits: HeadLimits) -> Request
     value = found[0].decode()
     headers = tuple([(name, value if name == "content-length" else old) for name, old in before.headers])
     first = {**before.first, "content-length": value}
-    return replace(before, raw=data[:size], surplus=data[size:], headers=headers, first=first)
+    head = replace(before, raw=data[:size], headers=headers, first=first)
+    return FoundHead(head, data[size:], again=True)
 
 
-def parse_head(raw: bytes, surplus: bytes = b"") -> RequestHead:
+def parse_head(raw: bytes) -> RequestHead:
     """Parse one whole head, from the request line to the blank line. Raises HttpError."""
     if raw.translate(None, _LEGAL):
         raise HttpError(400, "the request head contains control characters")
@@ -250,7 +260,7 @@ def parse_head(raw: bytes, surplus: bytes = b"") -> RequestHead:
     if authority is not None:
         headers = (("host", authority), *(pair for pair in headers if pair[0] != "host"))
     method, first = request.method.decode(), dict(reversed(headers))
-    head = RequestHead(method, target, path, query, headers, version, raw, surplus, first)
+    head = RequestHead(method, target, path, query, headers, version, raw, first)
     _check_framing(head)
     return head
 

@@ -129,9 +129,9 @@ async def connection(
     table_ = routes or table()
 
     async def serve() -> None:
-        head = await read_head(far, limits.head)
-        if head is not None:
-            await serve_http(far, head, table_, limits, closing, ends)
+        found = await read_head(far, limits.head)
+        if found is not None:
+            await serve_http(far, found, table_, limits, closing, ends)
             with pytest.raises(trio.ClosedResourceError):
                 await far.send_all(b"x")  # it was closed
 

@@ -15,7 +15,7 @@ from kiwi_gw.edge.health import GatewayHealth, SourceHealth, add_health_routes, 
 from kiwi_gw.edge.http import serve_http
 from kiwi_gw.edge.http_exchange import Closing, HttpLimits
 from kiwi_gw.edge.plain_request import ConnectionEnds, PlainRequest
-from kiwi_gw.edge.request_head import parse_head
+from kiwi_gw.edge.request_head import FoundHead, parse_head
 from kiwi_gw.edge.routing import Routes
 
 
@@ -35,7 +35,7 @@ async def get(
     add_health_routes(routes, lambda: health, healthcheck=healthcheck)
     near, far = trio.testing.memory_stream_pair()
     head = parse_head(f"GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n".encode())
-    await serve_http(far, head, routes, HttpLimits(), Closing(), ConnectionEnds())
+    await serve_http(far, FoundHead(head, b""), routes, HttpLimits(), Closing(), ConnectionEnds())
     client = h11.Connection(h11.CLIENT)
     client.send(h11.Request(method="GET", target="/", headers=[("Host", "h")]))
     client.send(h11.EndOfMessage())

@@ -411,6 +411,6 @@ async def test_a_refusal_survives_the_bytes_that_nobody_reads() -> None:
 
 
 async def serve_small_bodies(stream: trio.SocketStream) -> None:
-    head = await read_head(stream, LIMITS.head)
-    assert head is not None
-    await serve_http(stream, head, table(), HttpLimits(body_bytes=1000), Closing(), ConnectionEnds())
+    found = await read_head(stream, LIMITS.head)
+    assert found is not None
+    await serve_http(stream, found, table(), HttpLimits(body_bytes=1000), Closing(), ConnectionEnds())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import replace
 from functools import partial
 
 import h11
@@ -15,24 +14,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kiwi_gw.edge.http_errors import HttpError
-from kiwi_gw.edge.request_head import HeadCollector, HeadLimits, RequestHead, parse_head, read_head
+from kiwi_gw.edge.request_head import (
+    FoundHead,
+    HeadCollector,
+    HeadLimits,
+    RequestHead,
+    parse_head,
+    read_head,
+)
 
 LIMITS = HeadLimits()
 PLAIN = b"GET /health?x=1&y HTTP/1.1\r\nHost: a.example:80\r\nX-Name:  caf\xe9 \r\n\r\n"
 
 
-def verdict(data: bytes, cuts: list[int], limits: HeadLimits = LIMITS) -> RequestHead | int | None:
+def verdict(data: bytes, cuts: list[int], limits: HeadLimits = LIMITS) -> FoundHead | int | None:
     """What a collector says to `data` when it is cut at `cuts`: a head, a status, or None (incomplete)."""
     collector = HeadCollector(limits)
     edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
     for start, end in itertools.pairwise(edges):
         try:
-            head = collector.feed(data[start:end])
+            found = collector.feed(data[start:end])
         except HttpError as error:
             return error.status
-        if head is not None:
+        if found is not None:
             # The rest would still be in the socket.
-            return replace(head, surplus=head.surplus + data[end:])
+            return FoundHead(found.head, found.surplus + data[end:])
     return None
 
 
@@ -42,7 +48,6 @@ def test_a_head_is_taken_apart() -> None:
     assert head.target == "/health?x=1&y"
     assert head.headers == (("host", "a.example:80"), ("x-name", "café"))
     assert head.raw == PLAIN
-    assert head.surplus == b""
 
 
 def test_the_path_is_neither_decoded_nor_normalised() -> None:
@@ -83,8 +88,8 @@ ACCEPTED = {
 
 @pytest.mark.parametrize("data", ACCEPTED.values(), ids=ACCEPTED.keys())
 def test_legal_heads_are_taken(data: bytes) -> None:
-    head = verdict(data, [])
-    assert isinstance(head, RequestHead)
+    found = verdict(data, [])
+    assert isinstance(found, FoundHead)
 
 
 @pytest.mark.parametrize("scheme", ["http", "https", "ws", "wss", "WS"])
@@ -205,9 +210,8 @@ def test_cutting_changes_nothing_for_any_bytes(data: bytes, cuts: list[int]) -> 
 
 
 def test_what_follows_the_head_is_kept() -> None:
-    head = verdict(PLAIN + b"\x81\x80rest", [10, len(PLAIN) + 1])
-    assert isinstance(head, RequestHead)
-    assert (head.raw, head.surplus) == (PLAIN, b"\x81\x80rest")
+    found = verdict(PLAIN + b"\x81\x80rest", [10, len(PLAIN) + 1])
+    assert found == FoundHead(parse_head(PLAIN), b"\x81\x80rest")
 
 
 # --- from a stream -----------------------------------------------------------------------------
@@ -222,19 +226,17 @@ async def test_a_head_in_pieces_is_read() -> None:
             for byte in PLAIN:
                 await client.send_all(bytes([byte]))
 
-        head = await read_head(server, LIMITS)
-    assert head == parse_head(PLAIN)
+        found = await read_head(server, LIMITS)
+    assert found == FoundHead(parse_head(PLAIN), b"")
 
 
 async def test_bytes_that_were_read_before_come_first() -> None:
     client, server = trio.testing.memory_stream_pair()
     await client.send_all(PLAIN[20:] + b"more")
-    head = await read_head(server, LIMITS, received=PLAIN[:20])
-    assert head is not None
-    assert (head.raw, head.surplus) == (PLAIN, b"more")
-    again = await read_head(server, LIMITS, received=PLAIN + b"x")
-    assert again is not None
-    assert again.surplus == b"x"
+    found = await read_head(server, LIMITS, received=PLAIN[:20])
+    assert found == FoundHead(parse_head(PLAIN), b"more")
+    found = await read_head(server, LIMITS, received=PLAIN + b"x")
+    assert found == FoundHead(parse_head(PLAIN), b"x")
 
 
 async def test_the_deadline_is_for_the_whole_head(autojump_clock: trio.testing.MockClock) -> None:
@@ -302,10 +304,10 @@ async def read(data: bytes, limits: HeadLimits, before: RequestHead | None) -> o
     client, server = trio.testing.memory_stream_pair()
     await client.send_eof()
     try:
-        head = await read_head(server, limits, data, before=before)
+        found = await read_head(server, limits, data, before=before)
     except HttpError as error:
         return error.status, str(error), error.path
-    return head, None if head is None else dict(head.first)
+    return None if found is None else (found.head, dict(found.head.first), found.surplus)
 
 
 @given(HEADS, NUMBERS, st.binary(max_size=3), st.integers(0, 12), st.data())
@@ -340,8 +342,10 @@ def test_a_head_that_comes_again_is_not_parsed_again(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(h11, "Connection", None)
     longer = raw.replace(b"9", b"10")
     for data, size in ((raw, "9"), (longer, "10")):
-        head = trio.run(partial(read_head, trio.testing.memory_stream_pair()[0], LIMITS, data, before=before))
-        assert head is not None
+        ours = trio.testing.memory_stream_pair()[0]
+        found = trio.run(partial(read_head, ours, LIMITS, data, before=before))
+        assert found is not None
+        head = found.head
         assert (head.raw, head.header("content-length"), head.values("content-length")) == (
             data,
             size,

@@ -163,9 +163,9 @@ async def test_plain_http_is_served_over_tls(
     theirs = trio.SSLStream(near, client_context(ca), server_hostname="gw.example", https_compatible=True)
 
     async def serve() -> None:
-        head = await read_head(ours, HeadLimits())
-        assert head is not None
-        await serve_http(ours, head, routes, HttpLimits(), Closing(), ConnectionEnds(secure=True))
+        found = await read_head(ours, HeadLimits())
+        assert found is not None
+        await serve_http(ours, found, routes, HttpLimits(), Closing(), ConnectionEnds(secure=True))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(serve)
