@@ -318,7 +318,16 @@ class HttpRoute(Generic[P, B, A]):
 
 def read_parameters(kind: type[T], path: Mapping[str, str], query: str) -> T:
     """Read what the path and the query of a request say. Raises InvalidRequest."""
-    asked = dict(parse_qsl(query, keep_blank_values=True)) if query else {}
+    asked = _with_query(kind, path, query) if query else path
+    try:
+        return msgspec.convert(asked, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(sentence(error, kind)) from None
+
+
+def _with_query(kind: type[Struct], path: Mapping[str, str], query: str) -> Mapping[str, str]:
+    """Put what the query says to what the path does. Raises InvalidRequest."""
+    asked = dict(parse_qsl(query, keep_blank_values=True))
     if twice := asked.keys() & path.keys():
         raise InvalidRequest(f"{min(twice)} is in the path already")
     known = kind.__struct_encode_fields__
@@ -326,10 +335,7 @@ def read_parameters(kind: type[T], path: Mapping[str, str], query: str) -> T:
         takes = ", ".join([name for name in known if name not in path]) or "none"
         # What was sent is not repeated: it may be a secret.
         raise InvalidRequest(f"unknown parameter in the query; there are: {takes}")
-    try:
-        return msgspec.convert({**asked, **path}, kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise InvalidRequest(sentence(error, kind)) from None
+    return {**asked, **path}
 
 
 def openapi(title: str, operations: Sequence[Operation]) -> Mapping[str, Any]:

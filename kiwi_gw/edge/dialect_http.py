@@ -30,7 +30,8 @@ from kiwi_gw.edge.routing import Routes
 from kiwi_gw.model import Credential, Identity, Refusal
 from kiwi_gw.runtime.client_identity import client_at, who_pays
 from kiwi_gw.runtime.gateway import Gateway
-from kiwi_gw.runtime.request_rights import RequestLoad, RequestRights
+from kiwi_gw.runtime.request_load import RequestLoad
+from kiwi_gw.runtime.request_rights import RequestRights
 
 A = TypeVar("A")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import msgspec
@@ -16,7 +16,7 @@ from kiwi_gw.model import HeadCredential
 NO_STORE = (("Cache-Control", "no-store"),)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ConnectionEnds:
     """The two ends of a connection, as host and port; None where they have no address."""
 
@@ -29,28 +29,28 @@ class ConnectionEnds:
         """Our end, as `host_allowed` wants it."""
         return None if self.server is None else self.server[0]
 
-    @property
+    @cached_property
     def remote(self) -> str:
         """Where the client is, as it is written in logs."""
         return "unix" if self.client is None else f"{self.client[0]}:{self.client[1]}"
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class PlainRequest:
     """parameters: of the path. read_body: returns the whole body; raises HttpError 413 if it has more bytes
     than that, and what is wrong with it otherwise. It tells how many bytes came, each time that some do.
-    watched: a block that is given up when the client leaves, if the body was read and nothing more came."""
+    watched: a block that is given up when the client leaves, if the body was read and nothing more came.
+    credential: the head as plugins see it."""
 
     head: RequestHead
     parameters: Mapping[str, str]
     ends: ConnectionEnds
     read_body: Callable[[int, Callable[[int], None]], Awaitable[bytes]]
     watched: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+    credential: HeadCredential = field(init=False)
 
-    @cached_property
-    def credential(self) -> HeadCredential:
-        """Return the head as plugins see it."""
-        return self.head.credential(self.ends.remote, secure=self.ends.secure)
+    def __post_init__(self) -> None:
+        self.credential = self.head.credential(self.ends.remote, secure=self.ends.secure)
 
 
 Handler = Callable[[PlainRequest], Awaitable[HttpResponse | HttpStream]]

@@ -47,7 +47,7 @@ from kiwi_gw.runtime.produce_queue import ProduceQueue
 from kiwi_gw.runtime.reauthorization import Reauthorization
 from kiwi_gw.runtime.refusal_log import login_refused
 from kiwi_gw.runtime.reload_check import ReloadCheck
-from kiwi_gw.runtime.request_rights import RequestLoad
+from kiwi_gw.runtime.request_load import RequestLoad
 from kiwi_gw.runtime.services import Services
 from kiwi_gw.runtime.source_metrics import SourceMetricValues
 from kiwi_gw.runtime.source_plan import SourcePlan, limits_of, plan_of

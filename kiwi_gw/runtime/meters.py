@@ -255,4 +255,7 @@ class Meters:
     def request_over(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count a plain HTTP request that was answered. route: as it is served, empty where nothing is."""
         key = route, method if method in _METHODS else _OTHER_METHOD, str(status)
-        self.requests.setdefault(key, Histogram(REQUESTS)).observe(seconds)
+        histogram = self.requests.get(key)
+        if histogram is None:
+            histogram = self.requests[key] = Histogram(REQUESTS)
+        histogram.observe(seconds)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import secrets
 import time
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
 from typing import Final, Protocol, cast
@@ -50,21 +48,13 @@ from kiwi_gw.runtime.command_scheduler import CommandScheduler
 from kiwi_gw.runtime.group_reader import GroupContext, SourceGroupReader
 from kiwi_gw.runtime.keepalive import unexpired
 from kiwi_gw.runtime.produce_queue import RECORD_OVERHEAD, TURN_RECORDS, ProduceQueue, ProduceTicket
+from kiwi_gw.runtime.request_load import RequestLoad
 from kiwi_gw.runtime.request_reader import RequestReader
 from kiwi_gw.runtime.source_rights import refusal_of
 from kiwi_gw.runtime.source_runner import SourceRunner
 
-MOST_BYTES: Final = 64 << 20
-"""Of records that plain requests have on their way, in one process; and the same for their bodies."""
-
-MOST_WAITING: Final = 1_000
-"""Requests whose answers take time, of one process. A client may have as many as are left for others: alone
-half of them, so that whoever comes has room."""
-
 MOST_GROUPS: Final = 100
 """Of which one process is a member."""
-
-_CROWDED: Final = "too many requests wait for their answers; try again in a moment"
 
 _TURN_SECONDS: Final = 0.001
 _ORIGIN_SECONDS: Final = 5.0
@@ -79,59 +69,6 @@ _OF_THIS_PROCESS: Final = secrets.randbits(48)
 
 
 _COMMIT_REFUSED: Final = partial(CommitRefused, retry=True)
-
-
-@dataclass(slots=True)
-class RequestLoad:
-    """What plain requests of one process have in the making. waiting: how many wait for what takes time.
-    groups: of which this process is a member for them. produced_bytes: of their records on the way.
-    body_bytes: of their bodies."""
-
-    waiting: int = 0
-    groups: set[SourceGroupReader] = field(default_factory=set)
-    produced_bytes: int = 0
-    body_bytes: int = 0
-    _own: Counter[Hashable] = field(default_factory=Counter, repr=False)
-    _own_bodies: Counter[Hashable] = field(default_factory=Counter, repr=False)
-
-    @contextmanager
-    def wait(self, who: Hashable) -> Iterator[None]:
-        """Have a request of this client (`who_pays`) counted until the block ends. Raises RequestLimit."""
-        own = self._own[who]
-        if own + self.waiting >= MOST_WAITING:
-            raise RequestLimit(_CROWDED)
-        self._own[who] = own + 1
-        self.waiting += 1
-        try:
-            yield
-        finally:
-            self.waiting -= 1
-            self._own[who] -= 1
-            if not self._own[who]:
-                del self._own[who]
-
-    @contextmanager
-    def body(self, who: Hashable) -> Iterator[Callable[[int], None]]:
-        """Have the bytes of a body of this client counted, as they come, until the block ends. What is
-        yielded raises RequestLimit if there are too many, or of this client more than are left for others."""
-        held = 0
-
-        def count(size: int) -> None:
-            nonlocal held
-            if self._own_bodies[who] + self.body_bytes + size > MOST_BYTES:
-                raise RequestLimit("too many requests are being read; try again in a moment")
-            self.body_bytes += size
-            self._own_bodies[who] += size
-            held += size
-
-        try:
-            yield count
-        finally:
-            if held:
-                self.body_bytes -= held
-                self._own_bodies[who] -= held
-                if not self._own_bodies[who]:
-                    del self._own_bodies[who]
 
 
 class Context(GroupContext, Protocol):
@@ -326,9 +263,7 @@ class SourceWriter:
             tickets.append(ProduceTicket(len(tickets), part, size, None, deadline))
             await self._rights.turn()
         size, load = sum(map(_held, tickets)), self._context.request_load
-        if load.produced_bytes + size > MOST_BYTES:
-            raise RequestLimit("too many bytes wait to be written; try again in a moment")
-        load.produced_bytes += size
+        load.add_produced(size)
         try:
             await _ProduceRequest(tickets).run(self._queue)
         finally:

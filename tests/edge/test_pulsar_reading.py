@@ -15,7 +15,7 @@ import trio
 from kiwi_gw.api import Gap
 from kiwi_gw.dialects.pulsar import reading as pulsar_reading
 from kiwi_gw.dialects.pulsar.message_ids import MessageId, read_message_id
-from kiwi_gw.runtime import request_rights
+from kiwi_gw.runtime import request_load
 from kiwi_gw.testing import GatewayUnderTest, Script, ScriptedSources, open_gateway
 from tests.edge.admin import scrape, value
 from tests.edge.test_pulsar import Rights
@@ -272,7 +272,7 @@ async def test_a_reader_goes_with_its_client() -> None:
 
 
 async def test_who_waits_much_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_rights, "MOST_WAITING", 4)
+    monkeypatch.setattr(request_load, "MOST_WAITING", 4)
     query = "from=latest&timeout=60000"
     async with reading(rights=True) as (gateway, script), trio.open_nursery() as nursery:
         for count in (1, 2):

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from kiwi_gw.dialects.pulsar import topics
-from kiwi_gw.runtime import request_rights
+from kiwi_gw.runtime import request_load
 from kiwi_gw.testing import GatewayUnderTest, Script, ScriptedSources, open_gateway
 from tests.edge.test_pulsar import BROKER, EXPECTING, JSON, OWN, Rights, ask, messages, raw
 
@@ -156,7 +156,7 @@ async def test_a_client_that_leaves_waits_no_longer() -> None:
 
 
 async def test_only_so_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_rights, "MOST_WAITING", 4)
+    monkeypatch.setattr(request_load, "MOST_WAITING", 4)
     async with starting() as (gateway, script), trio.open_nursery() as nursery:
         asking = Asking(gateway, nursery)
         await asking.begin(OWN, body=POST)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from kiwi_gw.runtime import request_rights
+from kiwi_gw.runtime import request_load, request_rights
 from kiwi_gw.testing import GatewayUnderTest, Script, ScriptedSources, open_gateway
 from tests.edge.wire import Client, asked
 from tests.plugins.line_protocol import kiwi_lines
@@ -143,16 +143,16 @@ async def test_what_may_not_be_written_is_refused_by_the_protocol() -> None:
 async def test_what_all_requests_hold_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     async with writable() as (gateway, _):
         for place, name, value, words in (
-            (request_rights, "MOST_WAITING", 0, "too many requests wait for their answers"),
-            (request_rights, "MOST_BYTES", 300, "too many bytes wait to be written"),
-            (request_rights, "MOST_BYTES", 10, "too many requests are being read"),
+            (request_load, "MOST_WAITING", 0, "too many requests wait for their answers"),
+            (request_load, "MOST_BYTES", 300, "too many bytes wait to be written"),
+            (request_load, "MOST_BYTES", 10, "too many requests are being read"),
         ):
             with monkeypatch.context() as changed:
                 changed.setattr(place, name, value)
                 status, headers, page = await ask(gateway, lines("a" * 100))
                 assert (status, headers["retry-after"]) == (429, "1")
                 assert json.loads(page)[1].startswith(words)
-        assert gateway.gateway.request_load == request_rights.RequestLoad()
+        assert gateway.gateway.request_load == request_load.RequestLoad()
         assert (await ask(gateway, lines("a")))[0] == 200
 
 
@@ -164,7 +164,7 @@ async def test_a_source_that_hangs_is_answered_for_in_time(monkeypatch: pytest.M
         monkeypatch.setattr(script, "publish", hang)
         status, _, body = await ask(gateway, lines("a", "b", seconds=0.6))
         assert (status, json.loads(body)["places"]) == (200, ["not known whether it was written"] * 2)
-        assert gateway.gateway.request_load == request_rights.RequestLoad()
+        assert gateway.gateway.request_load == request_load.RequestLoad()
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,12 @@ from kiwi_gw.dialect_api.http import RequestLimit
 from kiwi_gw.dialect_api.reading import ReadingOver
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import AtTime, Outgoing, Published, StartAt
-from kiwi_gw.runtime import request_rights
+from kiwi_gw.runtime import request_load
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.memory_watch import Overload
+from kiwi_gw.runtime.request_load import RequestLoad
 from kiwi_gw.runtime.request_reader import RequestReader
-from kiwi_gw.runtime.request_rights import RequestLoad, RequestRights
+from kiwi_gw.runtime.request_rights import RequestRights
 from kiwi_gw.testing import Script, ScriptedSources, open_gateway
 from tests.unit.core.fakes import names
 
@@ -147,7 +148,7 @@ async def test_what_is_written_is_bounded_and_may_be_nothing(monkeypatch: pytest
     async with gateway_of() as (gateway, script):
         writer = RequestRights(gateway, ANONYMOUS).writer("s")
         assert await writer.produce([], 1) == []
-        monkeypatch.setattr(request_rights, "MOST_BYTES", 10_000)
+        monkeypatch.setattr(request_load, "MOST_BYTES", 10_000)
         with pytest.raises(RequestLimit, match="too many bytes"):
             await writer.produce([Outgoing(None, b"x" * 10_000)], 1)
         (result,) = await writer.produce([Outgoing(None, b"x" * 1_000)], 1)
@@ -156,7 +157,7 @@ async def test_what_is_written_is_bounded_and_may_be_nothing(monkeypatch: pytest
 
 
 def test_bodies_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_rights, "MOST_BYTES", 10)
+    monkeypatch.setattr(request_load, "MOST_BYTES", 10)
     load = RequestLoad()
     with load.body("a") as one, load.body("a") as two, load.body("b") as another:
         one(2)
