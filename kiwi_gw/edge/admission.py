@@ -143,7 +143,8 @@ class Admission:
         """Count one more. Raises RejectedError 503."""
         limits = self._context.limits
         most = limits.max_connections_per_address
-        if most and client is not None and self.addresses[client] >= most:
+        there = self.addresses.get(client, 0)
+        if most and client is not None and there >= most:
             words = "too many connections from this address; try again later"
             raise RejectedError(Rejection.ADDRESS, 503, words)
         rate = (limits.connections_per_second, limits.connections_burst)
@@ -153,7 +154,7 @@ class Admission:
         if self._throttle.admit(self._clock()) is not Verdict.PASS:
             raise RejectedError(Rejection.RATE, 503, "too many new connections; try again in a moment", _SOON)
         if client is not None:
-            self.addresses[client] += 1
+            self.addresses[client] = there + 1
 
     def crowded(self, name: str) -> bool:
         """Whether this identity has as many as it may."""
@@ -243,6 +244,8 @@ class CountedConnection:
 
 
 def _take_off(counts: Counter[K], key: K) -> None:
-    counts[key] -= 1
-    if not counts[key]:
+    left = counts[key] - 1
+    if left:
+        counts[key] = left
+    else:
         del counts[key]

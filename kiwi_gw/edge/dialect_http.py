@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 import zlib
-from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable
+from collections.abc import AsyncGenerator, Callable, Hashable
 from contextlib import aclosing, closing
 from dataclasses import replace
 from functools import cache
@@ -87,7 +87,8 @@ def dialect_handler(
             )
             payer = who_pays(identity, client, id(ends))
             if inspect.iscoroutine(found):
-                found = await _awaited(gateway.request_load, payer, found)
+                with closing(found), gateway.request_load.wait(payer):
+                    found = await found
         if isinstance(found, HttpStream):
             return replace(found, pieces=_counted(gateway.request_load, payer, found.pieces))
         return found if isinstance(found, HttpResponse) else json_response(found, ())
@@ -99,17 +100,16 @@ def dialect_handler(
             response = await answer(asked)
         except Exception as error:
             raise _for_page(error, cors) from error
-        if isinstance(response, HttpStream):
-            response = replace(response, pieces=_for_pages(response.pieces, cors))
-            return replace(response, headers=_shown_to_pages(response.headers, cors))
         headers = _shown_to_pages(response.headers, cors)
+        if isinstance(response, HttpStream):
+            return replace(response, pieces=_for_pages(response.pieces, cors), headers=headers)
         return HttpResponse(response.status, response.body, response.content_type, headers)
 
     return answer_pages if route.pages else answer
 
 
 def _shown_to_pages(headers: Headers, cors: Headers) -> Headers:
-    kept = tuple(pair for pair in headers if pair[0].lower() != "cache-control")
+    kept = [pair for pair in headers if pair[0].lower() != "cache-control"]
     return (*kept, *NO_STORE, *cors)
 
 
@@ -143,12 +143,6 @@ async def _counted(
         async with aclosing(pieces):
             async for piece in pieces:
                 yield piece
-
-
-async def _awaited(load: RequestLoad, who: Hashable, answer: Coroutine[Any, Any, A]) -> A:
-    """Wait for an answer, if not too many do. Raises RequestLimit."""
-    with closing(answer), load.wait(who):
-        return await answer
 
 
 async def _caller(

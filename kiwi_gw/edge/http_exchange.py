@@ -265,9 +265,12 @@ class HttpExchange:
         """Send them. What is long is not copied: it may be there for as long as its client likes, and so may
         those of many others. within: seconds for the next 8 KiB of what is not taken at once. Raises
         ClientGone."""
-        if sum(map(len, parts)) <= 2 * _WRITE:
+        size = sum(map(len, parts))
+        if size <= 2 * _WRITE:
             parts = (b"".join(parts),)
         taken = self._stream.try_send_many(parts) if isinstance(self._stream, SocketTransport) else 0
+        if taken == size:
+            return
         try:
             for part in parts:
                 view = memoryview(part)[taken:]

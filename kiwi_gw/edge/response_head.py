@@ -19,8 +19,9 @@ def response_head(status: int, headers: Headers, described: Headers, *, last: bo
     """Return everything up to and with the blank line (RFC 9112, 2.1). described: headers that say how the
     body is framed. last: the connection is closed behind the response. Raises ValueError where `headers` say
     something of that, too, or one would be none, and for a status that is not the final one of a response."""
-    if any(name.lower() in _OURS for name, _ in headers):
-        raise ValueError("how a response is framed is not said by its handler")
+    for name, _ in headers:
+        if name.lower() in _OURS:
+            raise ValueError("how a response is framed is not said by its handler")
     lines = [f"Date: {http_date()}"]
     upgrade = False
     for name, value in (*headers, *described):

@@ -291,11 +291,11 @@ class Gateway:
     async def authenticate(self, credential: Credential, within: float = math.inf) -> Identity | Refusal:
         """Who is it? Takes at most `server.auth_timeout_ms`, and so many seconds."""
         deadline = min(within, self.loaded.settings.server.auth_timeout_ms / 1000)
-        ask = partial(self.hooks.authenticate, credential, deadline)
         if isinstance(credential, Password):
+            ask = partial(self.hooks.authenticate, credential, deadline)
             answer = await self._login_guard.check(credential, ask, self.clock)
         else:
-            answer = await ask()
+            answer = await self.hooks.authenticate(credential, deadline)
         answer = unexpired(answer)
         self.meters.authentication_over(credential, answer)
         if isinstance(answer, Refusal):

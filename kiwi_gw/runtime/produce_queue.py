@@ -117,7 +117,8 @@ class ProduceQueue:
     def drop(self, feed: ProduceFeed) -> None:
         """Forget what waits of a connection that is gone."""
         self._blocked.discard(feed)
-        self._release([*self._begun.pop(feed, ()), *self._waiting.pop(feed, ())])
+        if left := [*self._begun.pop(feed, ()), *self._waiting.pop(feed, ())]:
+            self._release(left)
 
     def refuse(self, feed: ProduceFeed, refusal: Refusal) -> None:
         """Give what waits of a connection this for its result, which is still to be told."""
@@ -233,7 +234,7 @@ class ProduceQueue:
                 until = trio.current_time() + _SLICE_SECONDS
 
     def _release(self, tickets: Iterable[ProduceTicket]) -> None:
-        self._bytes -= sum(ticket.size for ticket in tickets)
+        self._bytes -= sum([ticket.size for ticket in tickets])
         if self._blocked and not self.full:
             blocked, self._blocked = self._blocked, set()
             for feed in blocked:

@@ -24,7 +24,7 @@ def unknown_source() -> SubscribeRefused:
 
 def refusal_of(hooks: Hooks, identity: Identity, action: Action, info: SourceInfo) -> Refusal | None:
     """Say why it may not do that with a source; None: it may."""
-    switched_on = {Action.PUBLISH: info.publish, Action.COMMIT: info.commit}.get(action, False)
+    switched_on = info.publish if action is Action.PUBLISH else action is Action.COMMIT and info.commit
     return hooks.authorize(identity, action, info, switched_on=switched_on)
 
 

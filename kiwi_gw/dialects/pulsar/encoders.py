@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from kiwi_gw.api import SchemaRefused, SchemaVersion
@@ -91,9 +92,17 @@ def _values(asked: SchemasAsked, kind: str | None, source: SourceInfo) -> PartEn
             raise PulsarError(PulsarCode.VALUE_SCHEMA, words)
     elif kind in ("json", "avro"):
         raise PulsarError(PulsarCode.NO_VALUE_SCHEMA, f"{kind} needs value_schema")
+    elif kind is not None:
+        return _of_type(kind)
     else:
-        info = said_of_values(source) if kind is None else SchemaInfo(kind)
+        info = said_of_values(source)
     return brought(info, "value", source)
+
+
+@cache  # an error is not kept, so there are as many as there are types
+def _of_type(kind: str) -> PartEncoder:
+    """Find how values become bytes by the name of a type alone. Raises PulsarError."""
+    return PartEncoder(encoder_of(SchemaInfo(kind), PulsarCode.VALUE_SCHEMA))
 
 
 def brought(info: SchemaInfo, part: Part, source: SourceInfo) -> PartEncoder:
