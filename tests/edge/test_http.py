@@ -14,8 +14,8 @@ from kiwi_gw.dialect_api import HttpResponse, HttpStream, NotStreamed
 from kiwi_gw.edge.http import serve_http
 from kiwi_gw.edge.http_exchange import Closing, HttpLimits
 from kiwi_gw.edge.plain_request import ConnectionEnds, PlainRequest
-from kiwi_gw.edge.request_head import read_head
-from kiwi_gw.edge.routing import Routes
+from kiwi_gw.edge.request_head import RequestHead, read_head
+from kiwi_gw.edge.routing import HttpMatch, Routes, WebSocketMatch
 from tests.edge.http_bench import (
     LIMITS,
     MIB,
@@ -65,6 +65,33 @@ async def test_a_connection_serves_many_requests() -> None:
         for n in range(20):
             await client.ask("POST", "/echo", b"%d" % n * n)
             assert (await client.answer()).body == b"%d" % n * n
+
+
+async def test_where_a_head_goes_that_comes_again_is_not_looked_up_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    resolve = Routes.resolve
+
+    def noted(routes: Routes, head: RequestHead) -> WebSocketMatch | HttpMatch:
+        asked.append(f"{head.method} {head.path}")
+        return resolve(routes, head)
+
+    monkeypatch.setattr(Routes, "resolve", noted)
+    async with connection() as client:
+        for method, path, body, status in (
+            ("POST", "/echo", b"a", 200),
+            ("POST", "/echo", b"a" * 20, 200),
+            ("POST", "/hello", b"a" * 20, 200),
+            ("POST", "/nothing", b"a", 404),
+            ("POST", "/nothing", b"a", 404),
+            ("GET", "/hello", b"", 200),
+            ("GET", "/hello", b"", 200),
+        ):
+            await client.ask(method, path, body)
+            answer = await client.answer()
+            assert (answer.status, answer.headers.get("x-path", path)) == (status, path)
+    assert asked == ["POST /echo", "POST /hello", "POST /nothing", "POST /nothing", "GET /hello"]
 
 
 async def test_pipelined_requests_are_answered_in_order() -> None:
