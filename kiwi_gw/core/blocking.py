@@ -71,7 +71,7 @@ class BlockingReaders:
         if entry is None or cursor.window is not window:  # it reads a snapshot, or has lost its next event
             seq = max(window.base, seq if snapshot is None else snapshot.scan.stop)
             entry = window.find(seq)
-        if entry is None or seq >= window.head:
+        if entry is None:
             return False
         events = len(piece)
         return (

@@ -229,6 +229,13 @@ class Window:
         # Entries without events share their base with the one behind them, which is what bisect_right finds.
         return self._entries[index]
 
+    def find_first(self, seq: int) -> WindowEntry | None:
+        """Find the same, or the first of those without events that are in front of it, or of the head."""
+        index = bisect_left(self._entries, seq, lo=self._first, key=attrgetter("base"))
+        if index < len(self._entries) and self._entries[index].base == seq:
+            return self._entries[index]
+        return self.find(seq)
+
     def reaches(self, positions: Positions) -> bool:
         """Say whether a reader that is at `positions` can go on in this window without missing anything."""
         oldest = self.oldest

@@ -115,9 +115,13 @@ class WindowCursor:
         if seq < window.base:
             self.below = here
             return False
-        entry = window.find(seq)
+        entry = window.find_first(seq)
+        while entry is not None and (entry.lost, entry.unknown) < marks:  # no event, and known already
+            entry = entry.after
         if entry is not None:
             self.park(entry)
+        while self.entry is not None and self.at_head:  # no events, but what was lost before them
+            self.step(self.entry)
         return True
 
     def enter_page(self, window: Window, entry: WindowEntry, skipped: int) -> None:

@@ -13,7 +13,7 @@ from kiwi_gw.core.publishing import publish
 from kiwi_gw.core.states import SubscriptionState
 from kiwi_gw.core.window import ENTRY_OVERHEAD, Window, tell_parked
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import PIECE_BYTES, Batch, CloseReason, OverflowPolicy, StartAt
+from kiwi_gw.model import PIECE_BYTES, Batch, CloseReason, Gap, OverflowPolicy, StartAt
 from tests.unit.core.fakes import REPLAYABLE, Client, World
 
 BLOCK = HubLimits(window_events=10, overflow=OverflowPolicy.BLOCK, block_timeout=30)
@@ -111,6 +111,22 @@ def test_a_batch_larger_than_its_capacity_comes_whole(fallback: OverflowPolicy) 
     client.writer.drain()
     assert client.places == world.made
     assert [lag.dropped for lag in client.lags] == [0]
+
+
+def test_who_has_not_been_told_of_a_loss_holds_the_source_for_what_would_push_it_out() -> None:
+    world, client = World(replace(BLOCK, window_events=2)), Client(lambda size: 0)
+    world.subscribe(client)
+    gap = Gap({1: (0, 0)}, 1)
+    for _ in publish(world.hub, world.batch([], gap=gap)):
+        pass
+    assert world.hub.blocking.holding(batch(world, 2)) == []
+    assert world.hub.blocking.holding(batch(world, 3))
+    client.writer.take = lambda size: size
+    client.writer.drain()
+    assert world.hub.blocking.holding(batch(world, 3)) == []
+    world.produce(3)
+    assert client.places == world.made
+    assert [lag.dropped for lag in client.lags] == [1]
 
 
 def in_pieces(world: World, events: int) -> Generator[Batch | None]:

@@ -19,12 +19,13 @@ from kiwi_gw.core.delivery import MAX_CREDIT
 from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.last_values import LastValues
 from kiwi_gw.core.notices import Ended, Lagged, Opened
+from kiwi_gw.core.publishing import publish
 from kiwi_gw.core.snapshot_pages import IDLE_SECONDS, PAGE_EVENTS
 from kiwi_gw.core.states import SubscriptionState
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import MemoryBudget, WindowEntry
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import Batch, OverflowPolicy, StartAt
+from kiwi_gw.model import Batch, Gap, OverflowPolicy, StartAt
 from tests.effort import examples
 from tests.unit.core.fakes import Client, Clock, Event, Place, World
 
@@ -148,6 +149,24 @@ def test_a_snapshot_then_what_is_live() -> None:
     (opened,) = client.notices
     assert isinstance(opened, Opened)
     assert opened.positions == {"0": 2}
+
+
+def test_what_the_source_lost_during_a_snapshot_is_told_behind_it() -> None:
+    """Also where no event follows, and each loss with its range."""
+    world, client = World(LATEST, start={0: 0, 1: 0, 2: 0}), Client()
+    keyed(world, "ab")
+    subscription = world.subscribe(client, start=StartAt.SNAPSHOT, credit=0)
+    for partition in (1, 2):
+        lost = Gap({partition: (0, 0)}, 1)
+        for _ in publish(world.hub, world.batch([], gap=lost)):
+            pass
+    subscription.add_credit(10)
+    assert client.places == world.made
+    assert [(lag.dropped, lag.ranges) for lag in client.lags] == [(2, {1: (0, 0), 2: (0, 0)})]
+    assert subscription.reader.cursor.caught_up
+    keyed(world, "c")
+    assert client.places == world.made
+    assert len(client.lags) == 1
 
 
 def test_a_snapshot_of_nothing() -> None:
