@@ -1,4 +1,4 @@
-"""How many plain requests are in the making, and what they hold: bounded in all, and shared among clients."""
+"""Bound how many plain requests are in the making and what they hold, in all, and share it among clients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CROWDED: Final = "too many requests wait for their answers; try again in a mome
 
 @dataclass(slots=True)
 class RequestLoad:
-    """What plain requests of one process have in the making. waiting: how many wait for what takes time.
+    """Count what plain requests of one process have in the making. waiting: how many wait for their answers.
     groups: of which this process is a member for them. produced_bytes: of their records on the way.
     body_bytes: of their bodies. own, own_bodies: of `waiting` and `body_bytes` those of each client."""
 
@@ -51,7 +51,7 @@ class RequestLoad:
 
 
 class WaitingRequest:
-    """One request that is counted."""
+    """Count one request while it waits."""
 
     __slots__ = ("_load", "_who")
 
@@ -72,7 +72,7 @@ class WaitingRequest:
 
 
 class HeldBody:
-    """The bytes of one body that are counted."""
+    """Count the bytes of one body while it is held."""
 
     __slots__ = ("_held", "_load", "_who")
 

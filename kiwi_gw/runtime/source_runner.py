@@ -29,7 +29,7 @@ from kiwi_gw.backoff import Backoff
 from kiwi_gw.core.hub_limits import HubState
 from kiwi_gw.core.publishing import publish
 from kiwi_gw.core.source_hub import SourceHub
-from kiwi_gw.model import Batch, Decode, EventSchema, FieldEncoding, HasLineage, Positions
+from kiwi_gw.model import Batch, Decode, EventSchema, FieldEncoding, HasLineage, Positions, batch_pieces
 from kiwi_gw.runtime.history_task import HistoryTask
 from kiwi_gw.runtime.meters import SourceMeter
 from kiwi_gw.runtime.plugin_faults import FaultBarrier, words
@@ -94,7 +94,7 @@ class HubPublisher:
             steps = publish(self._hub, batch)
             try:
                 if self._hub.blocking.holding(batch):
-                    await self._wait_for_holders(batch)
+                    await self._wait_for_holders(next(batch_pieces(batch)))
                 began = time.perf_counter()
                 for piece in steps:
                     await trio.lowlevel.checkpoint()
@@ -130,11 +130,12 @@ class HubPublisher:
     def report_degraded(self, message: str) -> None:
         self._hub.report_degraded(message)
 
-    async def _wait_for_holders(self, batch: Batch) -> None:
-        """Policy `block`: until everyone has room for this batch, or may hold the source no longer."""
+    async def _wait_for_holders(self, piece: Batch) -> None:
+        """Policy `block`: until everyone has room for this piece, or may hold the source no longer. It is
+        looked at whenever they have read some."""
         hub = self._hub
         try:
-            while hub.state is _RUNNING and (holders := hub.blocking.holding(batch)):
+            while hub.state is _RUNNING and (holders := hub.blocking.holding(piece)):
                 freed = trio.Event()
                 hub.freed = freed.set
                 hub.held_by = [str(subscription.owner) for subscription in holders]

@@ -1,4 +1,4 @@
-"""What policy `block` promises, for any source that publishes as `runtime.source_runner` does.
+"""See that policy `block` keeps its promise for any source that publishes as `runtime.source_runner` does.
 
 A machine holds a batch back while somebody holds the source, and goes on with it step by step, while clients
 of all kinds come, read in odd bytes, grant piecemeal and leave, and another source needs memory. Nobody loses
