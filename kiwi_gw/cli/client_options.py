@@ -57,11 +57,13 @@ def client_options(command: F) -> F:
             "--token-file",
             type=click.Path(dir_okay=False, path_type=Path),
             envvar="KIWI_GW_TOKEN_FILE",
+            show_envvar=True,
             help="A file that holds the token.",
         ),
         click.option(
             "--token",
             envvar="KIWI_GW_TOKEN",
+            show_envvar=True,
             help="Sent as `Authorization: Bearer`. Better in the environment.",
         ),
     ):

@@ -31,6 +31,7 @@ def _config_option(is_eager: bool = False) -> Callable[[F], F]:
         is_eager=is_eager,
         # CONFIG and LOG_LEVEL are the original server's names; ours come first.
         envvar=["KIWI_GW_CONFIG", "CONFIG"],
+        show_envvar=True,
         help="The configuration, a YAML file.",
     )
 

@@ -31,6 +31,7 @@ _LEVELS = {
     "--log-level",
     type=click.Choice(list(_LEVELS), case_sensitive=False),
     envvar=["KIWI_GW_LOG_LEVEL", "LOG_LEVEL"],
+    show_envvar=True,
     help="How much to log; wins over the file's `logging.level`.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Log warnings and errors only.")

@@ -112,8 +112,8 @@ class WindowSettings(Section):
     history_bytes: Size = 16 * MIB
     """Most memory for them."""
     last_values: bool = False
-    """Keep the newest event of every key: for snapshots and the policy `latest`, with which it is always
-    kept."""
+    """Keep the newest event of every key that has had one since the gateway began to read the source (older
+    ones are in the source's history): for snapshots and the policy `latest`, with which it is always kept."""
     last_values_keys: Positive = 100_000
     """Most keys of which it is kept; those that were updated last."""
     last_values_bytes: Size = 16 * MIB

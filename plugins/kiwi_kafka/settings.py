@@ -197,8 +197,9 @@ class KafkaSourceSettings(Section):
     topic: str
     """The topic. One that does not exist yet is waited for, and never created."""
     fields: list[str] | None = None
-    """The members of an event on the wire; default: all but `headers`. `sourceId` and `sourceType` are
-    always there."""
+    """The members of an event on the wire, of `key`, `value`, `payload` (the bytes of the value, in base64),
+    `partition`, `offset`, `timestamp` and `headers`; default: all but `headers`. `sourceId` and `sourceType`
+    are always there. Clients that go on behind their last event need `partition` and `offset`."""
     decode: DecodeKey = DecodeSettings()
     """What queries make of a record: how its value is read (`json`, `string`, `int`, `long`, `binary`), or
     more than that. Nothing is decoded for subscriptions without a query."""

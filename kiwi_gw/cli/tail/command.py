@@ -51,8 +51,8 @@ def _start(ctx: click.Context, param: click.Parameter, text: str | None) -> obje
     "start",
     metavar="START",
     callback=_start,
-    help="Where to begin: latest (the default), earliest, snapshot (the newest event of every key), "
-    "-5m (s, m, h or d ago), 2026-01-31T12:00Z, or offsets as JSON: '{\"0\": 12}'.",
+    help="Where to begin: latest (the default), earliest, snapshot (the newest event of every key that the "
+    "gateway has seen), -5m (s, m, h or d ago), 2026-01-31T12:00Z, or offsets as JSON: '{\"0\": 12}'.",
 )
 @click.option("--until-end", is_flag=True, help="End behind the last event that there is by then.")
 @click.option(
