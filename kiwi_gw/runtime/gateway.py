@@ -92,7 +92,7 @@ class Gateway:
         self.connections: set[Connection] = set()
         self.meters = Meters(loaded.settings.metrics.max_sources)
         self.measured = loaded.settings.metrics.enabled
-        self.draining = False
+        self.draining = self._started = False
         self.request_load = RequestLoad()
         window, limits = loaded.settings.window, loaded.settings.server.limits
         self.memory = MemoryBudget(window.memory_bytes)
@@ -206,7 +206,7 @@ class Gateway:
         except BaseException:
             self.hooks_configure(self.loaded)  # those that had agreed must go back
             raise
-        self.loaded = loaded
+        self.loaded, self._started = loaded, self.started  # what a reload adds takes nobody out of service
         self.hooks.replace(loaded.plugins)
         self.keepalive.limits = self.memory_watch.limits = loaded.settings.server.limits
         self.engine_queries.tables_changed(difference)
@@ -318,10 +318,10 @@ class Gateway:
 
     @property
     def started(self) -> bool:
-        """Whether clients are let in, and every source has worked at least once, or never will."""
-        return (self._preparation is None or self._preparation.done) and all(
-            runner.hub.state is not HubState.STARTING for runner in self._runners.values()
-        )
+        """Whether clients are let in, and every source has worked once, or never will. It stays so."""
+        prepared = self._preparation is None or self._preparation.done
+        worked = all(runner.hub.state is not HubState.STARTING for runner in self._runners.values())
+        return self._started or (prepared and worked)
 
     # --- inside ----------------------------------------------------------------------------
 

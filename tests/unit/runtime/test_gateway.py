@@ -524,6 +524,27 @@ async def test_it_has_started_when_every_source_has_worked_or_never_will(tmp_pat
         assert bench.gateway.started
 
 
+async def test_a_source_that_a_reload_adds_takes_nobody_out_of_service(tmp_path: Path) -> None:
+    async def never(publisher: Publisher, start: Positions | None, context: SourceContext) -> None:
+        await trio.sleep_forever()
+
+    waits = Sources(dict.fromkeys(("waits", "too"), never))
+    async with running(tmp_path, config("a"), fake=waits) as bench:
+        await settled()
+        apply(bench, config("a", "waits"))
+        await settled()
+        assert bench.gateway.started
+        apply(bench, config("a", "waits", "too"))
+        await settled()
+        assert bench.gateway.started
+    async with running(tmp_path, config("a", "waits"), fake=waits) as bench:
+        apply(bench, config("a", "waits", "too"))
+        await settled()
+        assert not bench.gateway.started
+        apply(bench, config("a"))
+        assert bench.gateway.started
+
+
 async def test_the_pulse_looks_for_silent_clients_with_the_limits_of_now(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
