@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 import trio
 
-from kiwi_gw.api import Identity, Interceptor, Record, Refusal, SourceInfo, hookimpl
+from kiwi_gw.api import (
+    CommitRefused,
+    Identity,
+    Interceptor,
+    Record,
+    Refusal,
+    RefusalCode,
+    SourceInfo,
+    hookimpl,
+)
 from kiwi_gw.dialects.pulsar import subscriptions
 from kiwi_gw.dialects.pulsar.message_ids import read_message_id
 from kiwi_gw.runtime import group_reader
@@ -275,6 +284,21 @@ async def test_what_a_consumer_says_that_messages_are() -> None:
             status, answer = await ask(gateway, "POST", "", other)
             assert (status, answer["error_code"]) == (409, 40901)
             assert "another schema" in answer["message"]
+
+
+async def test_a_gateway_that_may_not_be_in_the_group_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be no use to come back, as 503 asks a client to."""
+
+    @asynccontextmanager
+    async def denied(*_: object) -> AsyncIterator[ScriptedMember]:
+        raise CommitRefused(RefusalCode.ORIGIN_DENIED, "the gateway has no right to the group")
+        yield
+
+    async with subscribed() as (gateway, _):
+        monkeypatch.setattr(ScriptedGroup, "join", denied)
+        status, answer = await ask(gateway, "POST")
+        assert (status, answer["error_code"]) == (403, 40301)
+        assert answer["message"] == "the gateway has no right to the group"
 
 
 async def test_a_consumer_is_used_again_as_what_it_is() -> None:

@@ -64,7 +64,11 @@ _FETCH: Final = (Action.SUBSCRIBE, Action.REPLAY)
 Given = list[tuple[Message, int]]
 """Messages that an answer has, each with how often it was delivered by then."""
 
-_CODES: Final = {RefusalCode.GROUP_IN_USE: PulsarCode.IN_USE, RefusalCode.GROUP: PulsarCode.METHOD}
+_CODES: Final = {
+    RefusalCode.GROUP_IN_USE: PulsarCode.IN_USE,
+    RefusalCode.GROUP: PulsarCode.METHOD,
+    RefusalCode.ORIGIN_DENIED: PulsarCode.FORBIDDEN,
+}
 
 
 @dataclass(frozen=True, slots=True)
