@@ -102,6 +102,16 @@ async def test_aggregates_joins_and_order_and_a_driver_that_is_killed(
         again = {m["data"]["value"]["carrier"]: m["rowId"] for m in await run(by_carrier) if "rowId" in m}
         assert again == {each["data"]["value"]["carrier"]: each["rowId"] for each in records}
 
+        bounds = {
+            "_ts >= -1 AND _offset >= -9223372036854775808": len(made),
+            "_ts > 9223372036854775807": 0,
+            "_offset > 9223372036854775807": 0,
+            "_offset < -9223372036854775808": 0,
+        }
+        for bound, number in bounds.items():  # of times and places that no record has
+            counted_there = await run(f"SELECT count(*) FROM `{flights}` WHERE {bound}")  # noqa: S608
+            assert rows(counted_there) == [{"count": number}], bound
+
         joined = await run(
             f"SELECT a.name, max(f.delay) AS worst FROM `{flights}` f JOIN `{airlines}` a "  # noqa: S608
             "ON f.carrier = a.code WHERE f.n < 1000 GROUP BY a.name HAVING count(*) > 0 ORDER BY a.name"

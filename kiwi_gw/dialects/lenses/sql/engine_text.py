@@ -25,6 +25,7 @@ MAX_ROWS: Final = 10_000
 """Of a result. One more is asked for, so that it can be told that there are more."""
 
 _LIMITS: Final = EngineLimits()
+_LARGEST: Final = 2**63 - 1
 _PLACE: Final = ("key", *META_ROOTS.values())
 
 
@@ -38,11 +39,25 @@ class WrittenQuery:
 
 
 def queried_table(table: Table, source_id: str, decode: Decode) -> QueriedTable:
-    """Say what of a source is read for a table. decode: what `decoders.decode_of` says for the table."""
+    """Say what of a source is read for a table. decode: what `decoders.decode_of` says for the table.
+
+    Bounds are numbers that places and times of records can be: what lies beyond those, as in `_ts >= -1` or
+    `_offset < -9223372036854775808`, neither messages nor engines have room for.
+    """
     found = table.narrowed
+    first_time = None if found.first_time is None or found.first_time <= 0 else found.first_time
     return QueriedTable(
-        source_id, decode, found.first_offset, found.last_offset, found.first_time, found.partitions
+        source_id,
+        decode,
+        _between(0, found.first_offset),
+        _between(-1, found.last_offset),
+        _between(0, first_time),
+        found.partitions,
     )
+
+
+def _between(least: int, number: int | None) -> int | None:
+    return None if number is None else min(max(number, least), _LARGEST)
 
 
 def engine_query(

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kiwi_gw.dialects.lenses.any_queries import checked_any, offloaded_any, parse_any, question_any
@@ -211,6 +213,25 @@ def test_a_query_for_an_engine() -> None:
     assert table == QueriedTable("orders", Decode(), first_offset=5, first_time=10)
     query = engine_query(statement, [table], live=True)
     assert (query.tables, query.key, query.live) == ({"t0": table}, ("__key0",), True)
+
+
+@pytest.mark.parametrize(
+    ("condition", "narrowed"),
+    [
+        ("_ts >= -1", {}),
+        ("_ts BETWEEN -5 AND 9", {}),
+        ("_ts > 9223372036854775807", {"first_time": 2**63 - 1}),
+        ("_offset >= -9223372036854775808", {"first_offset": 0}),
+        ("_offset > 9223372036854775807", {"first_offset": 2**63 - 1}),
+        ("_offset < -9223372036854775808", {"last_offset": -1}),
+        ("_offset <= 9223372036854775807", {"last_offset": 2**63 - 1}),
+    ],
+)
+def test_bounds_are_what_places_and_times_can_be(condition: str, narrowed: dict[str, Any]) -> None:
+    """No engine is asked for the records since a time before all times, and no message has numbers of more
+    than 64 bits."""
+    statement = grouped(f"SELECT count(*) FROM t WHERE {condition}")
+    assert queried_table(statement.tables[0], "t", Decode()) == QueriedTable("t", Decode(), **narrowed)
 
 
 @pytest.mark.parametrize(
