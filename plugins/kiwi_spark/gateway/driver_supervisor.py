@@ -103,8 +103,12 @@ class MessageConnection:
 
     async def send(self, message: Message) -> None:
         """Send. If it is closed nothing is sent, and nothing more will come either."""
+        await self.send_frame(frame_of(message))
+
+    async def send_frame(self, frame: bytes) -> None:
+        """Send what is written already."""
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-            await self._stream.send_all(frame_of(message))
+            await self._stream.send_all(frame)
 
     def close(self) -> None:
         """Close it; a task that waits in `receive` gets None."""
@@ -145,7 +149,7 @@ class DriverSupervisor:
         self._session: SessionSpec | None = None
         self._reason = ""
         self._nursery: trio.Nursery
-        self._outgoing: trio.MemorySendChannel[Message] | None = None
+        self._outgoing: trio.MemorySendChannel[bytes] | None = None
         self._changed = trio.Event()
         self._wanted = trio.Event()
 
@@ -164,9 +168,11 @@ class DriverSupervisor:
             await self._changed.wait()
 
     def send(self, message: Message) -> None:
-        """Send to the driver, if there is one."""
+        """Send to the driver, if there is one. Raises what writing the message does: that is the fault of who
+        sends it, and ends neither the driver nor what else it runs."""
+        frame = frame_of(message)
         if self._outgoing is not None:
-            self._outgoing.send_nowait(message)
+            self._outgoing.send_nowait(frame)
 
     async def serve(self) -> None:
         """Keep a driver running, from the first `ready` on, until cancelled."""
@@ -233,7 +239,7 @@ class DriverSupervisor:
         self.token, self._session, self._reason = secrets.token_urlsafe(32), session, ""
         process = await DriverProcess.start([*launch.command, path], {**env, TOKEN: self.token}, launch.nice)
         self.pid = process.pid
-        self._outgoing, to_send = trio.open_memory_channel[Message](10_000)
+        self._outgoing, to_send = trio.open_memory_channel[bytes](10_000)
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -267,7 +273,7 @@ class DriverSupervisor:
             return
         self._end(f"Spark has not started within {self._launch.start_seconds:g} s")
 
-    async def _hear(self, to_send: trio.MemoryReceiveChannel[Message], stream: trio.SocketStream) -> None:
+    async def _hear(self, to_send: trio.MemoryReceiveChannel[bytes], stream: trio.SocketStream) -> None:
         """Find what has connected, and serve it until it is closed: the stream is this task's."""
         connection = MessageConnection(stream)
         hello: Message | None = None
@@ -297,7 +303,7 @@ class DriverSupervisor:
         self,
         connection: MessageConnection,
         session: SessionSpec,
-        to_send: trio.MemoryReceiveChannel[Message],
+        to_send: trio.MemoryReceiveChannel[bytes],
     ) -> None:
         """Have it open the session, then pass on what is said, until it is silent for good."""
         await connection.send(OpenSession(session=session))
@@ -310,8 +316,8 @@ class DriverSupervisor:
             log.info("spark driver is ready", spark=answer.spark, pid=answer.pid)
 
             async def send() -> None:
-                async for message in to_send:
-                    await connection.send(message)
+                async for frame in to_send:
+                    await connection.send_frame(frame)
 
             self._nursery.start_soon(send)
             while (message := await connection.receive()) is not None:

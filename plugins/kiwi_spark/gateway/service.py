@@ -84,8 +84,9 @@ class SparkService:
         finally:
             self._waiting[query.source] -= 1
             self._wake_waiting()
-        run = _LAST[query.checkpoint, query.source] = self._begin(query, on_progress)
-        self.driver.send(StartQuery(run=run.number, query=query))
+        run = QueryRun(next(self._numbers), query, on_progress)
+        self._begin(run, StartQuery(run=run.number, query=query))
+        _LAST[query.checkpoint, query.source] = run
         try:
             yield run
         finally:
@@ -129,8 +130,8 @@ class SparkService:
         SourceFailed: no driver can be started.
         """
         await self.driver.ready()
-        run = self._begin(None)
-        self.driver.send(AnalyseQuery(run=run.number, query=query, explain=explain))
+        run = QueryRun(next(self._numbers), None)
+        self._begin(run, AnalyseQuery(run=run.number, query=query, explain=explain))
         over = await run.ended()
         found = run.analysed
         if found is None:
@@ -149,8 +150,9 @@ class SparkService:
         await self.turns.take(number)
         try:
             await self.driver.ready()
-            run = self._runs[number] = QueryRun(number, None, ranges=query)
-            self.driver.send(StartRangeQuery(run=number, query=query))
+            asked = QueryRun(number, None, ranges=query)
+            self._begin(asked, StartRangeQuery(run=number, query=query))
+            run = asked
             yield run
         finally:
             if run is not None and run.over is None:
@@ -184,12 +186,10 @@ class SparkService:
 
     # --- what the driver says ---
 
-    def _begin(
-        self, query: QuerySpec | None, on_progress: Callable[[Progress], None] = lambda progress: None
-    ) -> QueryRun:
-        run = QueryRun(next(self._numbers), query, on_progress)
-        self._runs[run.number] = run
-        return run
+    def _begin(self, run: QueryRun, message: Message) -> None:
+        """Have the driver begin a run. There is none if the message cannot be written, which raises."""
+        self.driver.send(message)
+        self._runs[run.number] = run  # before it can have answered
 
     def _message(self, message: Message) -> None:
         run = self._runs.get(getattr(message, "run", 0))

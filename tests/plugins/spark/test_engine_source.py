@@ -77,6 +77,21 @@ async def test_the_rows_of_all_batches_are_numbered(tmp_path: Path) -> None:
     assert {row["timestamp"] for row in out.records} == {1_000, 1_001, 1_002}
 
 
+async def test_one_that_cannot_be_written_ends_no_other(tmp_path: Path) -> None:
+    """Numbers of a message have 64 bits."""
+    beyond = QueriedTable("in", Decode(), last_offset=-(2**63) - 1)
+    async with fake_spark() as spark:
+        there = SourceContext("q", context(tmp_path), {"spark": spark})
+        async with running(asked({"waits": True}, tmp_path, spark)):
+            await until_running(spark, 1)
+            with pytest.raises(ExceptionGroup) as failed:
+                await ENGINE.build(EngineQuery("{}", {"t0": beyond}), there).run(result(), None)
+            assert failed.group_contains(OverflowError)
+            assert (spark.turns.running, spark.driver.deaths) == (1, 0)
+            await asked({"batches": 1, "rows": 1}, tmp_path, spark).run(result(), None)
+        await until_running(spark, 0)
+
+
 async def test_what_the_memory_has_no_room_for_is_on_disk_meanwhile(tmp_path: Path) -> None:
     out = result()
     async with fake_spark(stage_bytes=1) as spark:
