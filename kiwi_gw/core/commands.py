@@ -253,9 +253,11 @@ class SetTimer:
 @dataclass(frozen=True, slots=True)
 class Continue:
     """Come back with Continued after so many seconds, or sooner if the event loop is idle; of many
-    connections a few in each round. Not before the client takes what waits for it."""
+    connections a few in each round. Not before the client takes what waits for it. pause: the client is not
+    read before, for what it says next depends on that."""
 
     seconds: float
+    pause: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,6 +211,8 @@ async def _converse(
                 await connection.calls.wait_room()
             if connection.offloads is not None and connection.offloads.full:
                 await connection.offloads.wait_room()
+            if connection.turns is not None and connection.turns.full:
+                await connection.turns.wait_room()
             if reading.allowance.used_up(time.monotonic()):
                 await scheduler.wait(reading.allowance)
                 reading.allowance.renew(time.monotonic())

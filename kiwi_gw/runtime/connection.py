@@ -38,7 +38,6 @@ from kiwi_gw.core.commands import (
 from kiwi_gw.core.notices import (
     CallDone,
     Cancelled,
-    Continued,
     CredentialsExpiring,
     Dismissed,
     Draining,
@@ -61,6 +60,7 @@ from kiwi_gw.runtime.offload_queue import OffloadQueue
 from kiwi_gw.runtime.ports import AdmissionSlot, ConnectionWriter, GatewayContext
 from kiwi_gw.runtime.reminders import if_there
 from kiwi_gw.runtime.session_end import end_session
+from kiwi_gw.runtime.turns import Turns
 
 log = structlog.get_logger(__name__)
 
@@ -76,7 +76,7 @@ class Connection:
     who the client is, what it may do and what it reads. cut_off: ends the socket after a moment, whatever the
     client does. place: None where it is not counted.
     due: it is to be judged again before anything else. login_seconds: as `ClientAccess` has it. calls,
-    writes: None until the session asks for one.
+    writes, turns: None until the session asks for one.
     """
 
     def __init__(
@@ -108,6 +108,7 @@ class Connection:
         self.offloads: OffloadQueue | None = None  # made for clients with large queries
         self.calls: CallQueue | None = None
         self.writes: ClientWrites | None = None
+        self.turns: Turns | None = None
         self.due = False
         self.closed = False
 
@@ -225,7 +226,7 @@ class Connection:
         """Let go of everything it had, as the client is gone."""
         self.closed = True
         self._drop_subscriptions()
-        self.calls = self.writes = None  # they know it: a cycle
+        self.calls = self.writes = self.turns = None  # they know it: a cycle
         self.access.leave()
 
     # --- inside ----------------------------------------------------------------------------
@@ -298,8 +299,9 @@ class Connection:
                 self._context.later(seconds, if_there(fired))
             case WatchSilence(seconds):
                 self.liveness.silence_seconds = seconds
-            case Continue(seconds):
-                self._context.continue_later(seconds, self._continue)
+            case Continue():
+                self.turns = self.turns or Turns(self._context, self.writer, self._tell)
+                self.turns.add(command)
 
     def _open(self, command: Open | OpenQuery) -> None:
         if self._context.refusing and not self.subscriptions:
@@ -345,12 +347,6 @@ class Connection:
         if not self.closed:
             self._tell(TimerFired(held=False))
 
-    def _continue(self, idle: bool) -> None:
-        if self.writer.full and not self.closed:
-            self._context.later(_AGAIN_SECONDS, lambda: self._context.continue_later(0, self._continue))
-        elif not self.closed:
-            self._tell(Continued(idle))
-
     def _call(self, command: Call) -> None:
         credential = command.request.credential
         if isinstance(credential, Password) and not credential.remote:
@@ -390,7 +386,7 @@ class Connection:
         self._context.meters.count_violation(self.dialect, violation)
 
     def _drop_subscriptions(self) -> None:
-        for waiting in (self.offloads, self.calls, self.writes):
+        for waiting in (self.offloads, self.calls, self.writes, self.turns):
             if waiting is not None:
                 waiting.clear()
         self.access.drop()

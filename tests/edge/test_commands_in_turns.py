@@ -59,6 +59,7 @@ class Stub:
 
     calls = None
     offloads = None
+    turns = None
     writes = None
     control_full = False
     delivery_seconds = 0.0

@@ -13,6 +13,7 @@ import trio
 from argon2.low_level import Type, hash_secret
 
 from kiwi_gw.api import CommitRefused, RefusalCode
+from kiwi_gw.dialects.lenses.v1 import subscribing, topics
 from kiwi_gw.testing import GatewayUnderTest, ScriptedSources, open_gateway
 from kiwi_gw.testing.scripted import _Writable
 from tests.edge.wire import BINARY, TEXT, Client, Over, connect, frame, upgrade
@@ -195,6 +196,33 @@ async def test_nothing_follows_an_unsubscribe_while_a_large_statement_is_read() 
         ]
         await sources["orders"].publish([b'{"n":1}'])
         await sources["prices-internal"].publish([b"{}"])
+        assert (await it.hear())["correlationId"] == 3
+
+
+async def test_nothing_of_a_client_is_read_while_its_subscribe_waits_for_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (subscribing, topics):  # one statement, and one topic, in a turn
+        monkeypatch.setattr(module, "TURN_SECONDS", 0.0)
+    both = {"sqls": ["SELECT * FROM orders", "SELECT * FROM prices"]}
+    async with running() as (gateway, sources), page(gateway, token="a-token-of-a-machine") as it:
+        for number, (kind, content) in enumerate(
+            [
+                ("SUBSCRIBE", both),
+                ("UNSUBSCRIBE", {"topics": ["prices", "orders"]}),
+                ("SUBSCRIBE", both),
+                ("SUBSCRIBE", both),
+            ]
+        ):
+            await it.ask(kind, number, content)
+        heard = [await it.hear() for _ in range(4)]
+        assert [(each["correlationId"], each["type"], each["content"]) for each in heard] == [
+            (0, "SUCCESS", "orders,prices"),
+            (1, "SUCCESS", "prices,orders"),
+            (2, "SUCCESS", "orders,prices"),
+            (3, "SUCCESS", "orders,prices"),
+        ]
+        await sources["orders"].publish([b"{}"])
         assert (await it.hear())["correlationId"] == 3
 
 

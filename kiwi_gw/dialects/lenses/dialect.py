@@ -77,6 +77,7 @@ class LensesDialect:
             CompilingBudget(limits, self.clock),
             settings.frame_bytes,
             self.max_event_bytes,
+            self.clock,
         )
         known = identity.authenticator is not None  # who has shown nothing is nobody until it logs in
         user = identity.name if known else None

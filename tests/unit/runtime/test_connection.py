@@ -396,6 +396,25 @@ async def test_a_session_gets_what_it_wants_later_when_the_client_can_take_what_
     assert ready.told(type(notice)) == [notice]
 
 
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_a_client_is_not_read_before_the_turn_that_its_session_waits_for(
+    autojump_clock: MockClock, world: Fixture, leaves: bool
+) -> None:
+    client = world.connect()
+    client.does(Continue(0))
+    turns = client.connection.turns
+    assert turns is not None
+    assert not turns.full
+    client.does(Continue(0, pause=True))
+    assert turns.full
+    if leaves:
+        client.connection.send_close(1001, "bye")
+        assert not turns.full
+    with trio.fail_after(5):
+        await turns.wait_room()
+    assert len(client.told(Continued)) == (0 if leaves else 2)
+
+
 async def test_drain_says_when_to_come_back_where_the_protocol_can(world: Fixture) -> None:
     silent, speaking = world.connect(), world.connect()
     speaking.session.answer = lambda notice: (Reply(b"{7}"),) if isinstance(notice, Draining) else ()

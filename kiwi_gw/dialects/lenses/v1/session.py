@@ -29,6 +29,7 @@ from kiwi_gw.core.commands import (
 from kiwi_gw.core.notices import (
     CallDone,
     CommitDone,
+    Continued,
     Ended,
     Inspected,
     Lagged,
@@ -151,6 +152,8 @@ class LensesV1Session:
                 return self._topics.inspected(notice)
             case Offloaded():
                 return self._statement_read(notice)
+            case Continued():
+                return self._continued()
             case CallDone(_Login(number), result):
                 return self._logged_in(number, result)
             case CallDone(_Asked() as asked, result):
@@ -269,6 +272,11 @@ class LensesV1Session:
             return
         if reading is not None:
             yield from self._read_on(reading)
+
+    def _continued(self) -> Iterator[Command]:
+        """Go on with a SUBSCRIBE whose turn it is."""
+        reading = self._statements.continued()
+        return self._topics.continued() if reading is None else self._read_on(reading)
 
     def _read_on(self, reading: Reading) -> Iterator[Command]:
         try:

@@ -1,19 +1,21 @@
 """From the SQL of a SUBSCRIBE to what is to be opened.
 
 Theory of operation. The statements of one SUBSCRIBE are read one after the other, within what the client may
-use for that; a large one is read by a process beside the event loop, and the others wait for it. Nothing is
-opened before all are read.
+use for that, a few in each turn: others are to have theirs between. A large one is read by a process beside
+the event loop, and the others wait for it. Nothing is opened before all are read, and meanwhile nothing more
+of the client is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from kiwi_gw.core.commands import Command, Offload
+from kiwi_gw.core.commands import Command, Continue, Offload
 from kiwi_gw.core.notices import Offloaded
 from kiwi_gw.dialect_api.frames import header
 from kiwi_gw.dialect_api.limits import SessionLimits
@@ -28,7 +30,7 @@ from kiwi_gw.dialects.lenses.queries import (
 )
 from kiwi_gw.dialects.lenses.tables import Tables, check_table
 from kiwi_gw.dialects.lenses.v1.records import SEPARATOR, records_wire
-from kiwi_gw.dialects.lenses.v1.topics import Sample, Wanted
+from kiwi_gw.dialects.lenses.v1.topics import TURN_SECONDS, Sample, Wanted
 from kiwi_gw.model import AtOffset, AtTime, Committed, Framing, Start, StartAt, WireFormat
 from kiwi_gw.query.errors import QueryError
 
@@ -36,6 +38,8 @@ if TYPE_CHECKING:  # with the parser, which is not loaded when a gateway starts
     from kiwi_gw.dialects.lenses.sql import Statement
 
 _HEAD: Final = b'{"content":['
+_TURN: Final = "turn"
+"""Stands for the handle of a question where a turn is waited for."""
 
 
 class Unreadable(Exception):  # noqa: N818  (it states what the SUBSCRIBE is)
@@ -59,7 +63,7 @@ class Reading:
 
 
 class StatementReader:
-    """See the top of this file. frame_bytes: of the records of one frame."""
+    """See the top of this file. frame_bytes: of the records of one frame. clock: monotonic seconds."""
 
     def __init__(
         self,
@@ -68,7 +72,9 @@ class StatementReader:
         compiling: CompilingBudget,
         frame_bytes: int,
         max_event_bytes: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._tables = tables
         self._limits = limits
         self._compiling = compiling
@@ -79,14 +85,18 @@ class StatementReader:
 
     @property
     def waits(self) -> bool:
-        """Whether a statement is being read elsewhere."""
+        """Whether a statement is being read elsewhere, or waits for its turn."""
         return bool(self._readings)
 
     def read(self, reading: Reading) -> Generator[Command, None, bool]:
-        """Read on. What it yields is carried out. Returns whether all are read now; if not, `answered` goes
-        on, which may be called before this returns. Raises Unreadable."""
-        while len(reading.read) < len(reading.sqls):
-            place = len(reading.read)
+        """Read on. What it yields is carried out. Returns whether all are read now; if not, `answered` or
+        `continued` goes on, which may be called before this returns. Raises Unreadable."""
+        turn_ends, begun = self._clock() + TURN_SECONDS, len(reading.read)
+        while (place := len(reading.read)) < len(reading.sqls):
+            if place > begun and self._clock() >= turn_ends:
+                self._readings[_TURN] = reading
+                yield Continue(0, pause=True)
+                return False
             wait = self._compiling.wait()
             if wait:
                 raise Unreadable(reading, place, busy(wait))
@@ -112,6 +122,10 @@ class StatementReader:
             if reading.until <= now:
                 del self._readings[handle]
                 yield handle, reading
+
+    def continued(self) -> Reading | None:
+        """Return the reading whose turn it is, which goes on. None: there is none."""
+        return self._readings.pop(_TURN, None)
 
     def answered(self, notice: Offloaded) -> Reading | None:
         """Take what was read elsewhere. Returns the reading that goes on. Raises Unreadable."""

@@ -1,6 +1,7 @@
 """The topics that one connection has subscribed to, and the SUBSCRIBEs that are still to be answered.
 
-Theory of operation. A SUBSCRIBE is all or nothing: everything is opened without credit, then it is answered,
+Theory of operation. A SUBSCRIBE is all or nothing: everything is opened without credit, a few topics in each
+turn, then it is answered,
 and then each of its topics is given all the credit there is, so that no record comes before the answer. What
 was subscribed to under the same name before is cancelled behind the last opening and before the answer. A
 topic that cannot be opened cancels the others.
@@ -12,13 +13,24 @@ is `drop_oldest` with a buffer of so many.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
 from kiwi_gw.codes import RefusalCode
-from kiwi_gw.core.commands import AddCredit, Cancel, Command, Inspect, LabelLimit, Open, Reply, SetTimer
+from kiwi_gw.core.commands import (
+    AddCredit,
+    Cancel,
+    Command,
+    Continue,
+    Inspect,
+    LabelLimit,
+    Open,
+    Reply,
+    SetTimer,
+)
 from kiwi_gw.core.notices import Ended, Inspected, Lagged, Opened, OpenFailed
 from kiwi_gw.dialects.lenses.tables import unknown_table
 from kiwi_gw.dialects.lenses.v1 import replies
@@ -31,6 +43,9 @@ ALL: Final = 2**53 - 1
 GIVE_UP_SECONDS: Final = 4.25
 """A request that is not answered by then is refused. Answers are promised within 4.5 s: timers and the way to
 the client have the rest."""
+
+TURN_SECONDS: Final = 0.002
+"""How long statements are read, or topics opened, before others have their turn. One may take 5 ms."""
 
 _GRID_SECONDS: Final = 0.05
 
@@ -79,12 +94,14 @@ class Topic:
 
 @dataclass(slots=True, eq=False)
 class Opening:
-    """A SUBSCRIBE that is not answered yet. waiting: those of its topics that are not open."""
+    """A SUBSCRIBE that is not answered yet. waiting: those of its topics that are not open. unopened: of
+    those, what it is not their turn yet to be."""
 
     number: int
     until: float
     topics: list[Topic] = field(default_factory=list)
     waiting: set[int] = field(default_factory=set)
+    unopened: deque[Topic] = field(default_factory=deque)
 
 
 class Topics:
@@ -127,14 +144,9 @@ class Topics:
             topic = Topic(next(self._handles), number, each, list(each.starts), opening)
             opening.topics.append(topic)
             opening.waiting.add(topic.handle)
+        opening.unopened.extend(opening.topics)
         self._openings.append(opening)
-        for topic in opening.topics:
-            if opening not in self._openings:
-                return  # one of them was refused at once
-            self._by_handle[topic.handle] = topic
-            yield self._open(topic)
-        if opening in self._openings:
-            yield from self._wake()
+        yield from self._open_some(opening)
 
     def unsubscribe(self, names: Iterable[str]) -> Iterator[Command | str]:
         """End what is subscribed to under these names; one that is being opened makes its SUBSCRIBE fail.
@@ -212,6 +224,11 @@ class Topics:
                 topic.granted += n
                 yield AddCredit(topic.handle, n)
 
+    def continued(self) -> Iterator[Command]:
+        """Go on with the SUBSCRIBE whose turn it is."""
+        for opening in [each for each in self._openings if each.unopened]:
+            yield from self._open_some(opening)
+
     def timer_fired(self) -> Iterator[Command]:
         """Give up what took too long, and go on with the samples whose window is over."""
         now, self._wakes_at = self._clock(), None
@@ -234,6 +251,20 @@ class Topics:
         if self._wakes_at is None or at < self._wakes_at:
             self._wakes_at = at
             yield SetTimer(max(0.0, at - self._clock()))
+
+    def _open_some(self, opening: Opening) -> Iterator[Command]:
+        """Open as many of its topics as there is time for in a turn, until one of them is refused."""
+        turn_ends = self._clock() + TURN_SECONDS
+        while opening.unopened and opening in self._openings:
+            topic = opening.unopened.popleft()
+            self._by_handle[topic.handle] = topic
+            yield self._open(topic)
+            if self._clock() >= turn_ends:
+                break
+        if opening in self._openings:
+            if opening.unopened:
+                yield Continue(0, pause=True)
+            yield from self._wake()
 
     def _open(self, topic: Topic) -> Open:
         wanted = topic.wanted

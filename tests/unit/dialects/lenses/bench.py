@@ -13,6 +13,7 @@ from kiwi_gw.core.commands import (
     Cancel,
     Command,
     Commit,
+    Continue,
     Inspect,
     LogIn,
     Offload,
@@ -23,7 +24,7 @@ from kiwi_gw.core.commands import (
     WatchSilence,
 )
 from kiwi_gw.core.encoding import wire as wire_of
-from kiwi_gw.core.notices import CallDone, Inspected, OpenFailed, TimerFired
+from kiwi_gw.core.notices import CallDone, Continued, Inspected, OpenFailed, TimerFired
 from kiwi_gw.dialect_api.limits import SessionLimits
 from kiwi_gw.dialects.compiling import CompilingBudget
 from kiwi_gw.dialects.encoder import MAX_EVENT_BYTES
@@ -46,13 +47,13 @@ FRAME_BYTES = 300
 def reader(tables: Tables, limits: SessionLimits, clock: Callable[[], float]) -> StatementReader:
     """Make what reads SQL, as the protocol does."""
     compiling = CompilingBudget(limits, clock)
-    return StatementReader(tables, limits, compiling, FRAME_BYTES, MAX_EVENT_BYTES)
+    return StatementReader(tables, limits, compiling, FRAME_BYTES, MAX_EVENT_BYTES, clock)
 
 
 class Caller(Desk):
     """One connection, of any protocol of Lenses. known: says whose a credential is. silence: for how long
     nothing may be said. offloads: questions that are not answered, where it holds them. given_up: what was
-    cancelled that is not open."""
+    cancelled that is not open. turns: what it has asked for to go on."""
 
     def __init__(
         self,
@@ -68,6 +69,7 @@ class Caller(Desk):
         self.offloads: list[Offload] = []
         self.holds_offloads = False
         self.given_up: list[Hashable] = []
+        self.turns: list[Continue] = []
         self._known = known
         self._frames = FrameReader()
         super().__init__(gateway, session)
@@ -97,6 +99,8 @@ class Caller(Desk):
                     self.offloads.append(command)
                 case Produce() | Commit():
                     self.writes.append(command)
+                case Continue():
+                    self.turns.append(command)
                 case Call():
                     self.calls.append(command)
                     if not self.holds_calls:
@@ -126,6 +130,11 @@ class Caller(Desk):
             call = self.calls.pop(0)
             assert isinstance(call.request, LogIn)
             self.carry_out(self.session.notice(CallDone(call.handle, self._known(call.request.credential))))
+
+    def go_on(self) -> None:
+        """Let it have the turn that it waits for."""
+        self.turns.pop()
+        self.carry_out(self.session.notice(Continued(idle=False)))
 
     def pass_time(self, seconds: float) -> None:
         """Let so many seconds pass, and have the timers that are due fire."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kiwi_gw.core.notices import Ended, Silent
 from kiwi_gw.dialect_api.limits import SessionLimits
+from kiwi_gw.dialects.lenses.v1 import subscribing, topics
 from kiwi_gw.model import CloseReason, Identity, Password, Refusal, Token
 from tests.effort import examples
 from tests.unit.core.desk import Gateway
@@ -83,6 +84,63 @@ def test_a_subscribe_is_all_or_nothing(sqls: list[str], words: str) -> None:
     assert gateway.hubs["cars"].subscribers == 0
     gateway.publish("cars", b"a")
     assert page.heard() == []
+
+
+@pytest.fixture
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One statement is read, or one topic opened, in a turn."""
+    for module in (subscribing, topics):
+        monkeypatch.setattr(module, "TURN_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("one_by_one")
+def test_many_statements_are_read_and_opened_in_turns_and_the_client_waits() -> None:
+    names = [f"t{number}" for number in range(4)]
+    gateway = Gateway(*names)
+    page = Page(gateway)
+    subscribe(page, 1, *names)
+    for step in range(6):  # the first is read at once; with the last one the first is opened
+        assert [each.pause for each in page.turns] == [True]
+        assert sum(gateway.hubs[name].subscribers for name in names) == max(0, step - 2)
+        page.carry_out(page.session.notice(Silent()))
+        gateway.publish("t0", b"early")
+        assert page.heard() == [], "nothing is said before all are open"
+        page.go_on()
+    assert page.turns == []
+    heard = page.heard()
+    assert heard[0] == {"correlationId": 1, "type": "SUCCESS", "content": "t0,t1,t2,t3"}
+    assert records(heard[1:]) == [("t0", n, 1) for n in (3, 4, 5)], "what has come since it was opened"
+
+
+@pytest.mark.usefixtures("one_by_one")
+@pytest.mark.parametrize("turns", range(4))
+def test_who_waits_too_long_for_its_turn_is_refused(turns: int) -> None:
+    gateway = Gateway("cars", "bikes", "trains")
+    page = Page(gateway)
+    subscribe(page, 1, "cars", "bikes", "trains")
+    for _ in range(turns):
+        page.go_on()
+    page.pass_time(4.3)
+    assert types(page.heard()) == ["ERROR"]
+    page.go_on()
+    assert (page.turns, page.heard()) == ([], [])
+    assert sum(hub.subscribers for hub in gateway.hubs.values()) == 0
+
+
+@pytest.mark.usefixtures("one_by_one")
+@pytest.mark.parametrize("wrong", range(3))
+def test_one_that_is_refused_in_its_turn_leaves_nothing(wrong: int) -> None:
+    gateway = Gateway("cars", "bikes")
+    page = Page(gateway)
+    tables = ["cars", "bikes"]
+    tables.insert(wrong, "nowhere")
+    subscribe(page, 1, *tables)
+    while page.turns:
+        page.go_on()
+    assert [each["content"] for each in page.heard()] == [
+        f"sqls[{wrong}]: no such topic: `nowhere` (at character 15)"
+    ]
+    assert sum(hub.subscribers for hub in gateway.hubs.values()) == 0
 
 
 def test_one_that_fails_leaves_what_there_was() -> None:
@@ -376,21 +434,33 @@ STEPS = st.lists(
         st.tuples(st.just("stall"), st.booleans()),
         st.tuples(st.just("pass"), st.floats(0.1, 5)),
         st.tuples(st.just("fail"), st.sampled_from(NAMES)),
+        st.tuples(st.just("turn"), st.none()),
     ),
     max_size=40,
 )
 
 
 @settings(max_examples=examples(200), deadline=None)
-@given(STEPS)
-def test_no_record_before_its_success_nor_behind_the_unsubscribe(steps: list[tuple[str, object]]) -> None:
+@given(STEPS, st.booleans())
+def test_no_record_before_its_success_nor_behind_the_unsubscribe(
+    steps: list[tuple[str, object]], in_turns: bool
+) -> None:
     """Whatever comes in whatever order: every request gets one answer, and a record comes only between a
     SUCCESS of SUBSCRIBE that names its topic and what ends that."""
+    with pytest.MonkeyPatch.context() as patched:
+        for module in (subscribing, topics) if in_turns else ():
+            patched.setattr(module, "TURN_SECONDS", 0.0)
+        carry_out(steps)
+
+
+def carry_out(steps: list[tuple[str, object]]) -> None:
     gateway = Gateway("a", "b")
     late = gateway.add("late", started=False)
     page = Page(gateway)
     asked: dict[int, tuple[str, list[str]]] = {}
     for number, (kind, what) in enumerate(steps):
+        while kind in ("subscribe", "unsubscribe") and page.turns:
+            page.go_on()  # the client is not read before
         match kind, what:
             case "subscribe", list():
                 asked[number] = "subscribe", what
@@ -408,11 +478,15 @@ def test_no_record_before_its_success_nor_behind_the_unsubscribe(steps: list[tup
                     page.writer.drain()
             case "pass", float():
                 page.pass_time(what)
+            case "turn", _ if page.turns:
+                page.go_on()
             case "fail", str() if gateway.hubs[what].state.name == "RUNNING":
                 gateway.hubs[what].failed("it is broken")
     page.writer.take = lambda size: size
     page.writer.drain()
     page.pass_time(5)
+    while page.turns:
+        page.go_on()
     check(page.heard(), asked)
 
 
