@@ -1,6 +1,6 @@
 """Finds mistakes in the expressions of a statement of many records, before any source is looked at: functions
 that there are not, arguments that fit no function, patterns that are wrong or would take for ever, texts that
-grow without a bound.
+grow without a bound, or that are too long when they are written for an engine.
 
 They are checked as those of a query on one record. What an aggregate gives is any value.
 """
@@ -14,6 +14,7 @@ from kiwi_gw.dialects.lenses.sql.backtracking import check_patterns
 from kiwi_gw.dialects.lenses.sql.from_clause import MAX_TABLES
 from kiwi_gw.dialects.lenses.sql.grouped import GroupedStatement, root_of, trees_of
 from kiwi_gw.dialects.lenses.sql.growth import check_growth
+from kiwi_gw.dialects.lenses.sql.length import check_length
 from kiwi_gw.dialects.lenses.sql.names import ROOTS
 from kiwi_gw.query.tree import Cast, FunctionCall, Literal, Node, Path
 
@@ -39,6 +40,7 @@ def check_functions(statement: GroupedStatement) -> None:
     trees = tuple(trees_of(statement))
     check_patterns(trees)
     check_growth(trees)
+    check_length(trees)
 
 
 class _Apart:

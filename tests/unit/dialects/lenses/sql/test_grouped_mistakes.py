@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 
 from kiwi_gw.dialects.lenses.any_queries import checked_any, parse_any, read_and_compile_any
-from kiwi_gw.dialects.lenses.sql import written
+from kiwi_gw.dialects.lenses.sql import GroupedStatement, written
+from kiwi_gw.dialects.lenses.sql.length import MAX_WRITTEN
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.limits import MAX_TEXT
 from tests.processor import least
@@ -111,6 +112,16 @@ from tests.processor import least
         ("SELECT repeat(max(repeat(a, 9)), 9) FROM t", "repeat has no place in repeat here", 19),
         ("SELECT repeat(replace(a, 'b'), 9) AS x FROM t GROUP BY 1", "replace has no place in repeat", 15),
         ("SELECT count(*) AS `${env:HOME}` FROM t", "a column cannot be called so", 8),
+        (
+            f"SELECT concat(a, '{'$' * 3_000}') AS x, count(*) FROM t GROUP BY {', '.join('x' * 90)}",
+            "it is too long: written out for Spark it has more than 32,768 characters",
+            18,
+        ),
+        (
+            f"SELECT a['{'$' * 3_000}'] AS x, count(*) FROM t GROUP BY x HAVING x > 1",
+            "it is too long: written out for Spark",
+            8,
+        ),
     ],
 )
 def test_a_mistake_and_its_place(text: str, words: str, character: int) -> None:
@@ -148,6 +159,19 @@ HOSTILE = {
 def test_deep_or_huge_sql_is_refused(text: str) -> None:
     with pytest.raises(QueryError):
         read_and_compile_any(text)
+
+
+@pytest.mark.cost
+@pytest.mark.parametrize("texts", [1, 5, 25])
+def test_what_is_accepted_is_written_in_little_time(texts: int) -> None:
+    """As many characters as may be, of which each becomes six; many different texts are kept by no memory."""
+    size = (MAX_WRITTEN // 2 // texts - 100) // 6
+    columns = ", ".join(f"concat(a, '{n}{'$' * size}') AS x{n}" for n in range(texts))
+    groups = ", ".join(f"x{n}" for n in range(texts))
+    statement = parse_any(checked_any(f"SELECT {columns} FROM t GROUP BY {groups}"))
+    assert isinstance(statement, GroupedStatement)
+    assert len(written(statement).sql) < 3 * MAX_WRITTEN
+    assert least(lambda: written(statement), 0.01) < 0.01
 
 
 @pytest.mark.cost
