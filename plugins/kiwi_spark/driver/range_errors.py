@@ -12,6 +12,8 @@ from kiwi_spark.driver.error_classification import causes_of, classify_error
 from kiwi_spark.protocol.query_spec import ErrorKind
 from kiwi_spark.protocol.range_query import RangeQuery
 
+_LONGEST: Final = 2000
+"""Characters of a message: Spark may name all members that a value has."""
 _CLASS: Final = re.compile(r"^\[([A-Z][A-Z0-9_.]*)\]\s*")
 _BEHIND: Final = re.compile(
     r"\s*(SQLSTATE:.*|; ?line \d+,? pos \d+.*|== SQL.*|If necessary set .*|\n.*)", re.DOTALL
@@ -33,6 +35,11 @@ _NAMED: Final = {
 def classify_range_error(error: BaseException, query: RangeQuery) -> tuple[ErrorKind, str]:
     """Return the kind of an error and its words. Those of `query` are for the client, the others for the
     log."""
+    error_kind, words = _classified(error, query)
+    return error_kind, words if len(words) <= _LONGEST else f"{words[: _LONGEST - 3]}..."
+
+
+def _classified(error: BaseException, query: RangeQuery) -> tuple[ErrorKind, str]:
     causes = causes_of(error)
     if any(_TOO_LARGE.search(one.kind) or _COLLECTED.search(one.message) for one in causes):
         return "query", f"the result has more than {_size(query.result_bytes)}"

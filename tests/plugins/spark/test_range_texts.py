@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql.types import (
     ArrayType,
     ByteType,
@@ -19,10 +20,11 @@ from pyspark.sql.types import (
 
 from kiwi_gw.dialects.lenses.sql import GroupedStatement, read_any, written
 from kiwi_spark.driver.query_plan import filters_results
-from kiwi_spark.driver.range_errors import said_plainly
+from kiwi_spark.driver.range_errors import classify_range_error, said_plainly
 from kiwi_spark.driver.range_inputs import TopicRange, reads, without_logical_types
 from kiwi_spark.driver.range_schemas import plain, unread
 from kiwi_spark.driver.range_stream import without_bound
+from kiwi_spark.protocol.range_query import RangeQuery
 
 
 @pytest.mark.parametrize(
@@ -93,6 +95,25 @@ def test_types_that_queries_without_spark_do_not_have() -> None:
 )
 def test_what_spark_says_without_what_is_spark_s(said: str, plainly: str) -> None:
     assert said_plainly(said) == plainly
+
+
+class NoField(AnalysisException):
+    """What Spark raises of a member that there is not: it names all that there are."""
+
+    fields = ", ".join(f"`member{number}`" for number in range(100_000))
+
+    def getCondition(self) -> str:  # noqa: N802  (Spark calls it so)
+        return "FIELD_NOT_FOUND"
+
+    def getMessageParameters(self) -> dict[str, str]:  # noqa: N802
+        return {"fieldName": "`x`", "fields": self.fields}
+
+
+def test_what_a_client_is_told_is_not_longer_than_it_reads() -> None:
+    asked = RangeQuery(source="q", sql="", tables={}, key=[], result_bytes=1, offsets=1)
+    error_kind, words = classify_range_error(NoField("[FIELD_NOT_FOUND] No such struct field"), asked)
+    assert (error_kind, len(words)) == ("query", 2000)
+    assert words.startswith("there is no member `x` (there are: `member0`, `member1`, ")
 
 
 def test_an_avro_schema_without_logical_types() -> None:
