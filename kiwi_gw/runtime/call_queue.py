@@ -5,43 +5,34 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-import trio
-
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.core.commands import MAX_CALLS, Call, LogIn
 from kiwi_gw.model import Identity, Refusal
+from kiwi_gw.runtime.read_gate import ReadGate
 
 Result = Identity | Refusal
 
 _BUSY = Refusal(RefusalCode.BUSY, "too many requests before this one are not answered yet", retry=True)
 
 
-class CallQueue:
+class CallQueue(ReadGate):
     """start: begins what a call asks for; its callback comes once, later, within the deadline of the request.
     done: called with every call, its result, and when it was asked for, as `add` was told."""
 
-    __slots__ = ("_done", "_room", "_start", "_waiting")
+    __slots__ = ("_done", "_start", "_waiting")
 
     def __init__(
         self,
         start: Callable[[LogIn, Callable[[Result], None]], None],
         done: Callable[[Call, Result, float | None], None],
     ) -> None:
+        super().__init__()
         self._start, self._done = start, done
         self._waiting: deque[tuple[Call, float | None]] = deque()  # the first is under way
-        self._room: trio.Event | None = None
 
     @property
     def full(self) -> bool:
-        """Whether the client is not to be read."""
         return len(self._waiting) >= MAX_CALLS or any(call.pause for call, _ in self._waiting)
-
-    async def wait_room(self) -> None:
-        """Return when the client may be read."""
-        while self.full:
-            if self._room is None:
-                self._room = trio.Event()
-            await self._room.wait()
 
     def add(self, call: Call, asked_at: float | None = None) -> None:
         """Begin a call when those before it are over; refuse it, at once, if they are too many."""
@@ -55,7 +46,7 @@ class CallQueue:
     def clear(self) -> None:
         """Give up all of them."""
         self._waiting.clear()
-        self._make_room()
+        self.make_room()
 
     # --- inside ----------------------------------------------------------------------------
 
@@ -70,14 +61,9 @@ class CallQueue:
         if not self._is_first(call):
             return  # what came of it has ended the connection
         self._waiting.popleft()
-        self._make_room()
+        self.make_room()
         if self._waiting:
             self._begin()
 
     def _is_first(self, call: Call) -> bool:
         return bool(self._waiting) and self._waiting[0][0] is call
-
-    def _make_room(self) -> None:
-        if self._room is not None and not self.full:
-            self._room.set()
-            self._room = None

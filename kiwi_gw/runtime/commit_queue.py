@@ -17,6 +17,7 @@ import trio
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.core.commands import MAX_COMMITS, Commit
 from kiwi_gw.model import Refusal
+from kiwi_gw.runtime.read_gate import ReadGate
 
 _BUSY: Final = Refusal(RefusalCode.BUSY, "too many commits before this one are not answered yet", retry=True)
 _LATE: Final = Refusal(
@@ -43,12 +44,12 @@ class _Ticket:
     together: int = 0
 
 
-class CommitQueue:
+class CommitQueue(ReadGate):
     """start: begins a commit that has so many seconds; its callback comes once, later. done: called with
     every command, when it was asked for, and what became of it. refused: says why the client may not commit
     to a source by now; None: it may."""
 
-    __slots__ = ("_count", "_done", "_numbers", "_positions", "_refused", "_room", "_start", "_waiting")
+    __slots__ = ("_count", "_done", "_numbers", "_positions", "_refused", "_start", "_waiting")
 
     def __init__(
         self,
@@ -56,23 +57,15 @@ class CommitQueue:
         done: Callable[[Commit, float | None, Refusal | None], None],
         refused: Callable[[str], Refusal | None],
     ) -> None:
+        super().__init__()
         self._start, self._done, self._refused = start, done, refused
         self._waiting: dict[_Key, deque[_Ticket]] = {}  # behind those that are under way
         self._count = self._positions = 0
         self._numbers = count(1)
-        self._room: trio.Event | None = None
 
     @property
     def full(self) -> bool:
-        """Whether the client is not to be read."""
         return self._count >= MOST_COMMITS or self._positions >= MOST_POSITIONS
-
-    async def wait_room(self) -> None:
-        """Return when the client may be read."""
-        while self.full:
-            if self._room is None:
-                self._room = trio.Event()
-            await self._room.wait()
 
     def add(self, command: Commit, asked_at: float | None, within: float) -> None:
         """Begin it when those before it of its group are over; refuse it, at once, if they are too many."""
@@ -101,7 +94,7 @@ class CommitQueue:
         """Give up all of them; what is under way may still be kept."""
         self._waiting.clear()
         self._count = self._positions = 0
-        self._make_room()
+        self.make_room()
 
     # --- inside ----------------------------------------------------------------------------
 
@@ -150,9 +143,4 @@ class CommitQueue:
         self._positions -= sum(len(ticket.command.positions) for ticket in tickets)
         for ticket in tickets:
             self._done(ticket.command, ticket.asked_at, refusal)
-        self._make_room()
-
-    def _make_room(self) -> None:
-        if self._room is not None and not self.full:
-            self._room.set()
-            self._room = None
+        self.make_room()

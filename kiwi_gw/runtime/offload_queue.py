@@ -5,38 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Final
 
-import trio
-
 from kiwi_gw.core.notices import Offloaded, Unanswered
 from kiwi_gw.runtime.offloads import Offloads
+from kiwi_gw.runtime.read_gate import ReadGate
 
 MOST_OF_ONE: Final = 8
 """Questions that wait, of one connection."""
 
 
-class OffloadQueue:
+class OffloadQueue(ReadGate):
     """tell: called with each answer, and with the time at which it was asked for."""
 
-    __slots__ = ("_offloads", "_pausing", "_room", "_take_back", "_tell", "_waiting")
+    __slots__ = ("_offloads", "_pausing", "_take_back", "_tell", "_waiting")
 
     def __init__(self, offloads: Offloads, tell: Callable[[Offloaded, float | None], None]) -> None:
+        super().__init__()
         self._offloads, self._tell = offloads, tell
         self._waiting: dict[Hashable, tuple[bytes, float | None]] = {}  # the first is being asked
         self._take_back: Callable[[], None] | None = None
         self._pausing: set[Hashable] = set()
-        self._room: trio.Event | None = None
 
     @property
     def full(self) -> bool:
-        """Whether the client is not to be read."""
         return bool(self._pausing)
-
-    async def wait_room(self) -> None:
-        """Return when the client may be read."""
-        while self.full:
-            if self._room is None:
-                self._room = trio.Event()
-            await self._room.wait()
 
     def add(self, handle: Hashable, question: bytes, asked_at: float | None, *, pause: bool = False) -> None:
         """Have it answered when those before it are, or say at once that too many wait. handle: one that is
@@ -72,16 +63,11 @@ class OffloadQueue:
         self._waiting.clear()
         self._let_go()
         self._pausing.clear()
-        self._make_room()
+        self.make_room()
 
     def _answered(self, handle: Hashable) -> None:
         self._pausing.discard(handle)
-        self._make_room()
-
-    def _make_room(self) -> None:
-        if self._room is not None and not self.full:
-            self._room.set()
-            self._room = None
+        self.make_room()
 
     def _let_go(self) -> None:
         if self._take_back is not None:

@@ -11,39 +11,32 @@ import trio
 from kiwi_gw.core.commands import Produce
 from kiwi_gw.model import Refusal
 from kiwi_gw.runtime.produce_queue import RECORD_OVERHEAD, ProduceQueue, ProduceTicket
+from kiwi_gw.runtime.read_gate import ReadGate
 
 MOST_RECORDS: Final = 1_024
 MOST_BYTES: Final = 1 << 20
 """Of one connection, not answered; beyond them it is not read."""
 
 
-class ProduceWindow:
+class ProduceWindow(ReadGate):
     """answered: called with those that have a result, in order, each with all that can be told by then."""
 
-    __slots__ = ("_answered", "_bytes", "_queues", "_room", "_tickets")
+    __slots__ = ("_answered", "_bytes", "_queues", "_tickets")
 
     def __init__(self, answered: Callable[[Sequence[ProduceTicket]], None]) -> None:
+        super().__init__()
         self._answered = answered
         self._tickets: deque[ProduceTicket] = deque()
         self._bytes = 0
         self._queues: dict[ProduceQueue, str] = {}  # with the id of the source of each
-        self._room: trio.Event | None = None
 
     @property
     def full(self) -> bool:
-        """Whether the client is not to be read."""
         return (
             len(self._tickets) >= MOST_RECORDS
             or self._bytes >= MOST_BYTES
             or any(queue.full for queue in self._queues)
         )
-
-    async def wait_room(self) -> None:
-        """Return when the client may be read."""
-        while self.full:
-            if self._room is None:
-                self._room = trio.Event()
-            await self._room.wait()
 
     def add(
         self, command: Produce, queue: ProduceQueue | Refusal, within: float, asked_at: float | None
@@ -80,12 +73,6 @@ class ProduceWindow:
         if done:
             self._answered(done)
         self.make_room()
-
-    def make_room(self) -> None:
-        """Let the client be read, if it may."""
-        if self._room is not None and not self.full:
-            self._room.set()
-            self._room = None
 
     def clear(self) -> None:
         """Give up all of them: what was not handed over yet is not written."""
