@@ -19,6 +19,7 @@ import msgspec
 from benchmarks import records
 from benchmarks.latency import Delays
 from benchmarks.workers import child
+from benchmarks.workers.rest_readers import response_of
 
 _RECEIVE_BYTES = 256 * 1024
 
@@ -40,18 +41,6 @@ class _Connection:
     socket: socket.socket
     sent: int = 0
     received: bytearray = field(default_factory=bytearray)
-
-    def answer(self) -> tuple[int, bytes] | None:
-        """Return status and body of the answer, when it is there."""
-        head, found, rest = bytes(self.received).partition(b"\r\n\r\n")
-        if not found:
-            return None
-        lines = [line.partition(b":") for line in head.split(b"\r\n")[1:]]
-        size = next(int(value) for name, _, value in lines if name.lower() == b"content-length")
-        if len(rest) < size:
-            return None
-        self.received.clear()
-        return int(head.split()[1]), rest[:size]
 
 
 def main() -> None:
@@ -84,7 +73,7 @@ def main() -> None:
             if not data:
                 raise SystemExit("the server has closed a connection")
             connection.received += data
-            if (answer := connection.answer()) is None:
+            if (answer := response_of(connection.received)) is None:
                 continue
             now, (status, body) = time.monotonic(), answer
             failed += status != 200
