@@ -15,10 +15,9 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from kiwi_gw.decoding import sentence
 from kiwi_gw.dialect_api.http import ClientRights, HttpRequest, HttpResponse
 from kiwi_gw.dialects.pulsar.encoders import EVERY, Encoders, PartEncoder, brought, of_version
-from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
+from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError, read_body
 from kiwi_gw.dialects.pulsar.message_ids import MessageId
 from kiwi_gw.dialects.pulsar.messages import (
     NOTHING,
@@ -79,12 +78,7 @@ async def _read(
     body: bytes, topic: WritableTopic, rights: ClientRights
 ) -> tuple[Sequence[MessageToSend], Encoders]:
     """Read a request. Raises PulsarError."""
-    try:
-        asked = msgspec.json.decode(body, type=BrokerRequest)
-    except msgspec.ValidationError as error:
-        raise PulsarError(PulsarCode.MESSAGES, sentence(error, BrokerRequest)) from None
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        raise PulsarError(PulsarCode.MALFORMED, "the body is not JSON") from None
+    asked = read_body(body, BrokerRequest, PulsarCode.MESSAGES)
     if asked.keySchema:
         raise PulsarError(PulsarCode.KEY_SCHEMA, "keys are text here; keySchema is not taken")
     encoder, as_text = PartEncoder(encode_string), True

@@ -16,15 +16,12 @@ from functools import partial
 from math import inf
 from typing import Any, Final
 
-import msgspec
-
 from kiwi_gw.codes import RefusalCode
-from kiwi_gw.decoding import sentence
 from kiwi_gw.dialect_api.http import ClientRights, HttpRequest, HttpResponse, HttpStream, NotStreamed
 from kiwi_gw.dialects.pulsar.consumer_ids import ConsumerIds
 from kiwi_gw.dialects.pulsar.dispatcher import Dispatcher, SubscriptionType
 from kiwi_gw.dialects.pulsar.encoders import encoders_of
-from kiwi_gw.dialects.pulsar.errors import JSON, PulsarCode, PulsarError
+from kiwi_gw.dialects.pulsar.errors import JSON, PulsarCode, PulsarError, read_body
 from kiwi_gw.dialects.pulsar.message_encoder import IN_ARRAY, messages_wire, redelivered
 from kiwi_gw.dialects.pulsar.message_queues import Message
 from kiwi_gw.dialects.pulsar.messages import (
@@ -90,7 +87,8 @@ class Consuming:
             topic = await consumed_topic(request.parameters, request.rights, self.settings, _CREATE)
             if self.ids is None:
                 return _NO_PORT.response
-            return await self._create(request, topic, _wanted(request.body), self.ids)
+            wanted = read_body(request.body or b"{}", NewConsumer)
+            return await self._create(request, topic, wanted, self.ids)
         except PulsarError as error:
             return error.response
 
@@ -262,16 +260,6 @@ async def _read_as(wanted: NewConsumer, topic: ConsumedTopic, rights: ClientRigh
             except ValueError as error:
                 raise PulsarError(code, f"the schema cannot be used: {error}") from None
     return ReadAs(value, key)
-
-
-def _wanted(body: bytes) -> NewConsumer:
-    """Read what is wanted. Raises PulsarError."""
-    try:
-        return msgspec.json.decode(body or b"{}", type=NewConsumer)
-    except msgspec.ValidationError as error:
-        raise PulsarError(PulsarCode.MALFORMED, sentence(error, NewConsumer)) from None
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        raise PulsarError(PulsarCode.MALFORMED, "the body is not JSON") from None
 
 
 async def _messages(

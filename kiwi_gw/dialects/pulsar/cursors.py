@@ -11,13 +11,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
-
 from kiwi_gw.codes import RefusalCode
-from kiwi_gw.decoding import sentence
 from kiwi_gw.dialect_api.http import ClientRights, HttpRequest, HttpResponse
 from kiwi_gw.dialect_api.reading import PartitionsMoved
-from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
+from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError, read_body
 from kiwi_gw.dialects.pulsar.message_ids import MessageId, read_message_id
 from kiwi_gw.dialects.pulsar.message_queues import Place
 from kiwi_gw.dialects.pulsar.messages import (
@@ -120,7 +117,7 @@ class Cursors:
         return _seen(topic, found, {p: PartitionCursor(*place) for p, place in there.items()})
 
     async def _change(self, request: Request, topic: ConsumedTopic) -> CursorAnswer:
-        asked, rights = _asked(request.body), request.rights
+        asked, rights = read_body(request.body, CursorRequest), request.rights
         found = self.load.find(topic, request.parameters.subscription)
         if found is None:
             state = await rights.group_state(topic.info.id, topic.group(request.parameters.subscription))
@@ -271,15 +268,6 @@ def _place(text: str, topic: ConsumedTopic) -> Place:
     if place.partition not in topic.partitions:
         raise PulsarError(PulsarCode.MALFORMED, f"there is no partition {place.partition}")
     return place.partition, place.offset
-
-
-def _asked(body: bytes) -> CursorRequest:
-    try:
-        return msgspec.json.decode(body, type=CursorRequest)
-    except msgspec.ValidationError as error:
-        raise PulsarError(PulsarCode.MALFORMED, sentence(error, CursorRequest)) from None
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        raise PulsarError(PulsarCode.MALFORMED, "the body is not JSON") from None
 
 
 _REFUSALS: Final[Mapping[str, PulsarCode]] = {

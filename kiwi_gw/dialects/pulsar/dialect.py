@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from kiwi_gw.core.commands import Session
 from kiwi_gw.dialect_api.dialect import Document, Route
-from kiwi_gw.dialect_api.http import ClientRights, ErrorPages, HttpRequest, HttpResponse, HttpRoute
+from kiwi_gw.dialect_api.http import ClientRights, ErrorPages, HttpRequest, HttpRoute
 from kiwi_gw.dialect_api.limits import SessionLimits
 from kiwi_gw.dialects.pulsar.broker_shape import BrokerProducing
 from kiwi_gw.dialects.pulsar.consumer_ids import ConsumerIds
@@ -66,23 +66,14 @@ class PulsarDialect:
         reading = Reading(self.settings)
         routes: list[Route] = [
             ErrorPages(ROOT, page),
-            _post(own, TOPIC, own.to_topic, TopicPath, ProduceRequest, ProduceAnswer),
-            _post(own, TOPIC + PARTITION, own.to_partition, PartitionPath, ProduceRequest, ProduceAnswer),
+            *_producing(own, TOPIC, ProduceAnswer, ProduceRequest),
             _route("GET", TOPIC + PARTITION + "/messages", reading.messages, ReadParameters, ReadAnswer),
         ]
         routes += _subscriptions(self.settings, self.consumer_ids)
         if self.settings.broker_shape:
             routes += [
                 ErrorPages(BROKER_ROOT, broker_page),
-                _post(broker, BROKER_TOPIC, broker.to_topic, TopicPath, BrokerRequest, BrokerAnswer),
-                _post(
-                    broker,
-                    BROKER_TOPIC + PARTITION,
-                    broker.to_partition,
-                    PartitionPath,
-                    BrokerRequest,
-                    BrokerAnswer,
-                ),
+                *_producing(broker, BROKER_TOPIC, BrokerAnswer, BrokerRequest),
             ]
         return routes
 
@@ -94,6 +85,17 @@ class PulsarDialect:
         self, head: HeadCredential, parameters: Mapping[str, str], identity: Identity, limits: SessionLimits
     ) -> Session:
         raise NotImplementedError("it has no route over WebSocket")
+
+
+def _producing(
+    producing: Producing | BrokerProducing, topic: str, returns: type[Struct], shown: type[Struct]
+) -> Sequence[Route]:
+    """Return the routes that write to a topic, and to one partition of it."""
+    to_topic, to_partition, admit = producing.to_topic, producing.to_partition, producing.admit
+    return (
+        _route("POST", topic, to_topic, TopicPath, returns, shown, admit=admit),
+        _route("POST", topic + PARTITION, to_partition, PartitionPath, returns, shown, admit=admit),
+    )
 
 
 def _subscriptions(settings: PulsarSettings, ids: ConsumerIds | None) -> Sequence[Route]:
@@ -142,7 +144,7 @@ def _route(
     shown: type[Struct] | None = None,
     *,
     head: bool = True,
-    admit: Callable[[Any, ClientRights], HttpResponse | None] | None = None,
+    admit: Callable[[Any, ClientRights], object] | None = None,
 ) -> Route:
     return HttpRoute(
         method,
@@ -160,28 +162,4 @@ def _route(
         empty=returns is Nothing,
         body_required=shown is not NewConsumer,
         head=head,
-    )
-
-
-def _post(
-    producing: Producing | BrokerProducing,
-    path: str,
-    answer: Callable[[HttpRequest[Any, bytes]], Any],
-    parameters: type[Struct],
-    shown: type[Struct],
-    returns: type[Struct],
-) -> Route:
-    return HttpRoute(
-        "POST",
-        path,
-        answer,
-        parameters,
-        bytes,
-        returns,
-        MOST_BYTES,
-        pages=True,
-        json_only=True,
-        shown=shown,
-        admit=producing.admit,
-        error_type=JSON,
     )

@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
+from kiwi_gw.decoding import sentence
 from kiwi_gw.dialect_api.http import HttpFailure, HttpResponse
 from kiwi_gw.errors import KiwiError
 
 JSON: Final = "application/json"
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 class PulsarCode(enum.IntEnum):
@@ -131,3 +134,13 @@ def _status(failure: HttpFailure) -> int:
 
 def _reason(status: int, words: str, headers: tuple[tuple[str, str], ...] = ()) -> HttpResponse:
     return HttpResponse(status, msgspec.json.encode({"reason": words}) + b"\n", JSON, headers)
+
+
+def read_body(body: bytes, kind: type[T], code: PulsarCode = PulsarCode.MALFORMED) -> T:
+    """Read the body of a request. code: of one that is JSON and not as it must be. Raises PulsarError."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise PulsarError(code, sentence(error, kind)) from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise PulsarError(PulsarCode.MALFORMED, "the body is not JSON") from None
