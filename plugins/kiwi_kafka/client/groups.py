@@ -128,7 +128,15 @@ class GroupClient:
     async def exchange(self, group: str, request: Any) -> Any:
         """Ask the coordinator of a group once. None: there is none, just now. UnreachableError,
         KafkaError."""
-        return await self._ask_coordinator(group, request)
+        brokers = await self._connected()
+        node = self._coordinators.get(group)
+        if node is None and (node := await self._find(brokers, group)) is None:
+            return None
+        try:
+            return await brokers.ask(node, request)
+        except trio.Cancelled:
+            self._coordinators.pop(group, None)  # it may be silent: who comes next is to ask again who it is
+            raise
 
     async def connect(self, group: str) -> BrokerConnection | None:
         """Open a connection to the coordinator of a group, for what takes long. None: there is none, just
@@ -156,7 +164,7 @@ class GroupClient:
         pauses = Backoff(self._retry, _LONGEST_PAUSE * self._retry)
         while True:
             try:
-                answer = await self._ask_coordinator(group, request)
+                answer = await self.exchange(group, request)
                 with readable():
                     found = {kafka_errors.for_code(code) for code in codes(answer)} if answer else set()
             except kafka_errors.IncompatibleBrokerVersion as error:
@@ -169,18 +177,6 @@ class GroupClient:
                     return answer
                 self._coordinators.pop(group, None)
             await trio.sleep(pauses.next())
-
-    async def _ask_coordinator(self, group: str, request: Any) -> Any:
-        """Return its answer. None: there is no coordinator, just now."""
-        brokers = await self._connected()
-        node = self._coordinators.get(group)
-        if node is None and (node := await self._find(brokers, group)) is None:
-            return None
-        try:
-            return await brokers.ask(node, request)
-        except trio.Cancelled:
-            self._coordinators.pop(group, None)  # it may be silent: who comes next is to ask again who it is
-            raise
 
     async def _connected(self) -> Brokers:
         async with self._turn:
