@@ -14,7 +14,7 @@ class Credits:
     Without a rate: `window` events are asked for, and again as many as are missing when half are used. With a
     rate (events per second): every `interval` seconds the events of that time are asked for. Never more are
     outstanding, so that a quiet hour does not end in a burst. limit: never ask for more than this many in
-    all.
+    all. outstanding: how many were asked for and not yet received.
     """
 
     def __init__(self, window: int, rate: float | None = None, limit: int | None = None) -> None:
@@ -22,34 +22,29 @@ class Credits:
         self._share = float(window) if rate is None or self.interval is None else rate * self.interval
         self._ceiling = math.ceil(self._share)
         self._allowance = 0.0
-        self._outstanding = 0
+        self.outstanding = 0
         self._left = math.inf if limit is None else float(limit)
-
-    @property
-    def outstanding(self) -> int:
-        """Return how many events were asked for and not yet received."""
-        return self._outstanding
 
     def received(self) -> int:
         """Count one event as dealt with. Returns how many to ask for now; 0: none."""
-        self._outstanding = max(0, self._outstanding - 1)
-        if self.interval is not None or self._outstanding * 2 > self._ceiling:
+        self.outstanding = max(0, self.outstanding - 1)
+        if self.interval is not None or self.outstanding * 2 > self._ceiling:
             return 0
-        return self._ask(self._ceiling - self._outstanding)
+        return self._ask(self._ceiling - self.outstanding)
 
     def tick(self) -> int:
         """Begin, or go on after `interval` seconds. Return how many to ask for now."""
         if self.interval is None:
-            return self._ask(self._ceiling - self._outstanding)
+            return self._ask(self._ceiling - self.outstanding)
         # What is saved up is less than one event: the fraction that the share left over.
         self._allowance = min(self._allowance + self._share, self._share + 1.0)
         # 1e-9: ten times 0.1 must make one event, whatever the float says.
-        asked = self._ask(min(int(self._allowance + 1e-9), self._ceiling - self._outstanding))
+        asked = self._ask(min(int(self._allowance + 1e-9), self._ceiling - self.outstanding))
         self._allowance -= asked
         return asked
 
     def _ask(self, n: int) -> int:
         granted = int(min(n, self._left))
         self._left -= granted
-        self._outstanding += granted
+        self.outstanding += granted
         return granted

@@ -158,13 +158,12 @@ async def test_ten_thousand_clients_add_no_series(tmp_path: Path, autojump_clock
 
         for number in range(210):
             one(number)
-        first = (await look.collect()).series
+        first = "".join(expose(await look.collect(), "")).count("\n")
         for number in range(210, 10_000):
             one(number)
         snapshot = await look.collect()
-        assert snapshot.series == first
+        assert "".join(expose(snapshot, "")).count("\n") == first
         assert snapshot.values["kiwigw_connections_opened_total"]["fake", "ws"] == 10_000
-        assert "".join(expose(snapshot, "")).count("\n") < first + 2 * len(CATALOG) + 1
 
 
 async def test_sources_beyond_the_bound_are_other(tmp_path: Path, autojump_clock: MockClock) -> None:

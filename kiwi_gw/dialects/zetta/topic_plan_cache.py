@@ -29,9 +29,6 @@ class TopicPlanCache(Generic[P]):
         if id(table) in self._of:
             self._of.move_to_end(id(table))
 
-    def bytes_of(self, table: dict[str, P]) -> int:
-        return self._of[id(table)][1]
-
     def keep(self, table: dict[str, P], topic: str, plan: P, size: int) -> None:
         """Put the plan of a topic into a format's table. size: bytes."""
         _, held = self._of.pop(id(table), (table, 0))

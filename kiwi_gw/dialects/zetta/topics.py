@@ -201,14 +201,12 @@ class Topic:
 
     server: its first level. pattern: the concrete topics that are meant; of a device query, the servers.
     query: the CaQL behind the `?`; of a device query all that is behind `/query/`. None: there is none.
-    query_at: where it begins in `text`.
     """
 
     text: str
     server: str
     pattern: TopicPattern
     query: str | None = None
-    query_at: int = 0
     of_devices: bool = False
 
 
@@ -243,10 +241,10 @@ def _parse(text: str) -> Topic:
         raise TopicError(f"a topic has at most {MAX_LEVELS} levels")
     levels = _levels(parts)
     if of_devices:
-        return Topic(text, parts[0], TopicPattern(parts[0], levels), _unless_blank(text[end:]), end, True)
+        return Topic(text, parts[0], TopicPattern(parts[0], levels), _unless_blank(text[end:]), True)
     if len(levels) < 2 and levels[0] is not AnyLevel.MANY:
         raise TopicError("a topic has at least two levels, as in server/type")
-    return Topic(text, parts[0], TopicPattern(head, levels), _unless_blank(text[end + 1 :]), end + 1)
+    return Topic(text, parts[0], TopicPattern(head, levels), _unless_blank(text[end + 1 :]))
 
 
 def _unless_blank(query: str) -> str | None:

@@ -64,13 +64,6 @@ class MetricsSnapshot:
         kept.add(_histograms_of(self))
         return kept
 
-    @property
-    def series(self) -> int:
-        """How many time series this is."""
-        return sum(map(len, self.values.values())) + sum(
-            len(item.counts) + 2 for rows in self.histograms.values() for item in rows.values()
-        )
-
     def dump(self) -> bytes:
         """As JSON, for another process of the same version."""
         return msgspec.json.encode(

@@ -38,12 +38,6 @@ GATEWAY: Final = "KIWI_SPARK_GATEWAY"
 MAX_MESSAGE: Final = 16 * 1024 * 1024
 """Bytes of one message."""
 
-MAX_PAYLOAD: Final = MAX_MESSAGE - 1024
-"""Bytes of a large member of a message: the rest is room for the others."""
-
-ROWS_BYTES: Final = 1024 * 1024
-"""Most bytes of one BatchRows, as a rule; a row that is larger goes alone, up to MAX_PAYLOAD."""
-
 
 class WireError(Exception):
     """What came is not this protocol: the connection cannot be used any further."""
