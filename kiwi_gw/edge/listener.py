@@ -144,7 +144,7 @@ class Listener:
         self._ciphertext = ssl.MemoryBIO()  # see TlsTransport
         self._closing = Closing()
         self._http_connections = 0
-        self._http_left = trio.Event()
+        self._http_left = trio.lowlevel.ParkingLot()
         self._accepting = trio.CancelScope()
         self._last_resort = ReservedDescriptors()
         self.admission = admission or Admission(gateway)
@@ -197,7 +197,7 @@ class Listener:
     async def wait_answered(self) -> None:
         """Return when all plain requests are answered; from `stop_accepting` on there are no more of them."""
         while self._http_connections:
-            await self._http_left.wait()
+            await self._http_left.park()
 
     # --- inside ----------------------------------------------------------------------------
 
@@ -319,8 +319,7 @@ class Listener:
             await serve_http(transport, first, self._routes, limits, closing, ends, over, check)
         finally:
             self._http_connections -= 1
-            self._http_left.set()
-            self._http_left = trio.Event()
+            self._http_left.unpark_all()
 
     def _check_host(self, remote: str, ends: ConnectionEnds, head: RequestHead) -> None:
         """Raise HttpError 403 for a page that may have pointed its own name at us. Where clients must say

@@ -187,7 +187,7 @@ class EngineQueries:
     async def _serve(self, item: RunningQuery) -> None:
         """Have the engine make the result."""
         engine = item.engine
-        publisher = HubPublisher(item.hub, trio.Event, quiet=True)
+        publisher = HubPublisher(item.hub, trio.lowlevel.ParkingLot(), quiet=True)
         with FaultBarrier() as barrier:
             kinds = item.loaded.plugins.service_types()
             async with self._services.use(kinds, tuple(engine.services), item.context) as values:

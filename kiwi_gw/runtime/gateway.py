@@ -112,7 +112,7 @@ class Gateway:
         self.leaving: list[SourceHub] = []
         self._numbers = itertools.count(1)
         self._login_guard = LoginGuard()
-        self._left = trio.Event()
+        self._left = trio.lowlevel.ParkingLot()
         self._nursery: trio.Nursery | None = None
         self._services = Services()
         parts = self.hooks, self._services, self.encodings, self.memory, self.meters, clock
@@ -161,7 +161,7 @@ class Gateway:
                 await trio.lowlevel.checkpoint()
         with trio.move_on_after(within):
             while self.connections:
-                await self._left.wait()
+                await self._left.park()
 
     def connection_opened(self, connection: Connection) -> None:
         """Count a client that is connected, under the rules of now."""
@@ -179,8 +179,7 @@ class Gateway:
             writer = connection.writer
             lived = self.clock() - connection.opened_at
             self.meters.connection_over(connection.dialect, writer.close_code, lived, writer.sent_bytes)
-        self._left.set()
-        self._left = trio.Event()
+        self._left.unpark_all()
 
     # --- configuration ---------------------------------------------------------------------
 

@@ -98,7 +98,7 @@ class SourceGroupReader:
         self._left = self._leaving = False
         self._given: Mapping[int, int] = {}
         self._assignments = 0
-        self._news = trio.Event()
+        self._news = trio.lowlevel.ParkingLot()
         self._waiting: dict[trio.Event, Hashable] = {}
         self._changed = Wakeup()
         self._scope = trio.CancelScope()
@@ -115,7 +115,7 @@ class SourceGroupReader:
     async def wait_ready(self, within: float) -> None:
         with trio.move_on_after(within) as scope:
             while self._member is None and self._over is None:
-                await self._news.wait()
+                await self._news.park()
         if self._over is not None:
             raise SubscribeRefused(self._over.code, self._over.message)
         if scope.cancelled_caught:
@@ -124,7 +124,7 @@ class SourceGroupReader:
     async def wait(self, within: float, who: Hashable | None = None) -> None:
         if who is None:
             with trio.move_on_after(within):
-                await self._news.wait()
+                await self._news.park()
             return
         news, given_up = trio.Event(), True
         self._waiting[news] = who
@@ -172,7 +172,7 @@ class SourceGroupReader:
 
     async def wait_left(self) -> None:
         while self._over is None or not self._left:
-            await self._news.wait()
+            await self._news.park()
 
     async def commit(self, partitions: Collection[int], given: Mapping[int, int] | None = None) -> None:
         had = self._given if given is None else given
@@ -190,8 +190,7 @@ class SourceGroupReader:
     # --- inside ----------------------------------------------------------------------------
 
     def _tell(self) -> None:
-        self._news.set()
-        self._news = trio.Event()
+        self._news.unpark_all()
         for news in self._waiting:
             news.set()
         self._waiting.clear()

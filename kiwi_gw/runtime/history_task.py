@@ -65,7 +65,7 @@ class HistoryTask:
         self.failures = 0
         self._hub = hub
         self._todo = Wakeup()
-        self._looked = trio.Event()  # set when there may be others who ask
+        self._looked = trio.lowlevel.ParkingLot()  # set when there may be others who ask
         self._failing = False
         self._asking: dict[_Question, trio.CancelScope] = {}
         self._questions = trio.Semaphore(_QUESTIONS_AT_ONCE)
@@ -79,8 +79,7 @@ class HistoryTask:
             async with trio.open_nursery() as nursery:
                 while True:
                     self._ask_all(source, nursery)
-                    self._looked.set()
-                    self._looked = trio.Event()
+                    self._looked.unpark_all()
                     opens_in = replay.opens_in
                     if opens_in == 0:
                         while (reader := replay.open()) is not None:
@@ -129,7 +128,7 @@ class HistoryTask:
             asking = [s for s in waiting if later.get(s, 0) <= looked_at]
             if not asking:
                 with trio.move_on_at(min(later[s] for s in waiting)):
-                    await self._looked.wait()
+                    await self._looked.park()
             elif not await self._answer(source, question, asking):
                 await trio.sleep(backoff.next())
             else:

@@ -139,7 +139,7 @@ class RequestRights:
         with trio.move_on_after(within):
             async with self._watched():
                 while (runner := self._context.runner(source_id)) is not None and self._starts(runner.hub):
-                    await runner.turned.wait()
+                    await runner.turned.park()
         self.resume()
 
     def _starts(self, hub: SourceHub) -> bool:

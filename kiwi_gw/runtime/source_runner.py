@@ -57,7 +57,7 @@ class HubPublisher:
     def __init__(
         self,
         hub: SourceHub,
-        subscribed: Callable[[], trio.Event],
+        subscribed: trio.lowlevel.ParkingLot,
         meter: SourceMeter | None = None,
         *,
         quiet: bool = False,
@@ -65,7 +65,7 @@ class HubPublisher:
         self._hub = hub
         self._say = log.debug if quiet else log.info
         self._meter = meter
-        self._next_subscribed = subscribed
+        self._subscribed = subscribed
         self._columns = _columns(hub.info.event_schema)
         self._said_at = -math.inf
         self._publishes = False
@@ -117,7 +117,7 @@ class HubPublisher:
 
     async def wait_subscribed(self) -> None:
         while not self._hub.subscribers:
-            await self._next_subscribed().wait()
+            await self._subscribed.park()
         await trio.lowlevel.checkpoint()
 
     def describe(self, members: str) -> None:
@@ -198,21 +198,19 @@ class SourceRunner:
         self._stalled_since: float | None = None
         self._events_seen = 0
         self._scope = trio.CancelScope()
-        self._subscribed = trio.Event()
+        self._subscribed = trio.lowlevel.ParkingLot()
         hub.joined = self._subscriber_added
-        self.turned = trio.Event()
+        self.turned = trio.lowlevel.ParkingLot()
         hub.turned = self.tell
         self.done = trio.Event()
 
     def _subscriber_added(self) -> None:
         """Wake a source that waits for its first subscription."""
-        self._subscribed.set()
-        self._subscribed = trio.Event()
+        self._subscribed.unpark_all()
 
     def tell(self) -> None:
         """Have those look again who wait for it to start."""
-        self.turned.set()
-        self.turned = trio.Event()
+        self.turned.unpark_all()
 
     def produce_queue(self, spawn: Callable[[Callable[[], Awaitable[None]]], None]) -> ProduceQueue:
         """Return what writes to it. spawn: runs a task as long as the gateway runs."""
@@ -305,7 +303,7 @@ class SourceRunner:
 
     async def _run_once(self) -> BaseException | None:
         """Build the source and run it. Returns what it raised; None if it ended."""
-        out = HubPublisher(self.hub, lambda: self._subscribed, self._meter, quiet=self._quiet)
+        out = HubPublisher(self.hub, self._subscribed, self._meter, quiet=self._quiet)
         start = self.hub.positions if self.hub.state is not HubState.STARTING else None
         with FaultBarrier() as barrier:
             try:

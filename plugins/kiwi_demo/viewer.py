@@ -65,7 +65,7 @@ class Viewer:
         self._connected = False
         self._reading = trio.Event()
         self._reading.set()
-        self._moved = trio.Event()
+        self._moved = trio.lowlevel.ParkingLot()
         self._address = address
         self._say = say
         self._say_note = note or say
@@ -95,7 +95,7 @@ class Viewer:
     async def until(self, done: Callable[[], bool]) -> None:
         """Return once `done`, which is looked at whenever something has come."""
         while not done():
-            await self._moved.wait()
+            await self._moved.park()
 
     async def take(self, happening: Happening) -> None:
         """Take what happens, in order; while it is stalled, not before it goes on."""
@@ -124,8 +124,7 @@ class Viewer:
                 self._connected = False
             case _:
                 pass
-        self._moved.set()
-        self._moved = trio.Event()
+        self._moved.unpark_all()
 
     def _event(self, data: Mapping[str, Any]) -> None:
         self.tally.event(data)

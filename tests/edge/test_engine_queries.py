@@ -167,7 +167,7 @@ class Engine:
     driver: list[str] = field(default_factory=list)
     running: int = 0
     made: int = 0
-    changed: trio.Event = field(default_factory=trio.Event)
+    changed: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot)
 
     @hookimpl
     def query_engine(self) -> QueryEngine:
@@ -194,13 +194,12 @@ class Engine:
 
     def moved(self, n: int) -> None:
         self.running += n
-        self.changed.set()
-        self.changed = trio.Event()
+        self.changed.unpark_all()
 
     async def wait_running(self, n: int) -> None:
         with trio.fail_after(10):
             while self.running != n:
-                await self.changed.wait()
+                await self.changed.park()
 
 
 class Count:

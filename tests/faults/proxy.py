@@ -76,7 +76,7 @@ class Proxy:
         self.passed: dict[Direction, int] = {"up": 0, "down": 0}
         self._target = target
         self._ways: dict[Direction, Way] = {"up": _CLEAR, "down": _CLEAR}
-        self._changed = trio.Event()
+        self._changed = trio.lowlevel.ParkingLot()
         self._pipes: set[_Pipe] = set()
         self._dice = random.Random(1)
         self._until_corrupt: dict[Direction, int] = {"up": 0, "down": 0}
@@ -92,8 +92,7 @@ class Proxy:
             if way is not None:
                 self._ways[side] = way  # type: ignore[index]  # mypy widens the literals of the tuple
                 self._until_corrupt[side] = self._next_corrupt(way)  # type: ignore[index]
-        self._changed.set()
-        self._changed = trio.Event()
+        self._changed.unpark_all()
 
     def heal(self) -> None:
         self.apply(_CLEAR)
@@ -164,7 +163,7 @@ class Proxy:
                     if not pipe.dead and sink is not None:
                         await self._send(side, came, data, sink)
                 while self._ways[side].paused:
-                    await self._changed.wait()
+                    await self._changed.park()
                 if not pipe.dead and not self._ways[side].swallowed and sink is not None:
                     await sink.send_eof()
 
@@ -172,18 +171,18 @@ class Proxy:
         while data:
             way = self._ways[side]
             if way.paused:
-                await self._changed.wait()
+                await self._changed.park()
                 continue
             if trio.current_time() < came + way.delay:
                 with trio.move_on_at(came + way.delay):
-                    await self._changed.wait()
+                    await self._changed.park()
                 continue
             piece, data = data[: way.piece], data[way.piece :]
             await sink.send_all(self._corrupted(side, piece))
             self.passed[side] += len(piece)
             if way.bytes_per_second is not None:
                 with trio.move_on_after(len(piece) / way.bytes_per_second):
-                    await self._changed.wait()
+                    await self._changed.park()
 
     def _corrupted(self, side: Direction, data: bytes) -> bytes:
         way = self._ways[side]

@@ -61,7 +61,7 @@ class Watcher:
         self._keep = keep
         self._balance = 0
         self._buffer = bytearray()
-        self._told = trio.Event()
+        self._told = trio.lowlevel.ParkingLot()
         self._subscribed = False
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -79,14 +79,14 @@ class Watcher:
                 except trio.BrokenResourceError as error:
                     self.complaints.append(f"the connection broke: {error.__cause__ or error}")
             self.lost += 1
-            self._wake()
+            self._told.unpark_all()
             if not self._wish.resume:
                 return
 
     async def until(self, done: Callable[[], bool]) -> None:
         """Wait until this is so, looking whenever something has come."""
         while not done():
-            await self._told.wait()
+            await self._told.park()
 
     def cut(self) -> list[Item]:
         """Return the history so far; a new one begins."""
@@ -134,7 +134,7 @@ class Watcher:
                 self.complaints.append(f"close frame {payload!r}")
             else:
                 self.complaints.append(f"frame {opcode:x}")
-        self._wake()
+        self._told.unpark_all()
         return True
 
     async def _top_up(self, stream: trio.SocketStream) -> None:
@@ -189,7 +189,3 @@ class Watcher:
         self._balance -= 1
         if self._keep is not None:
             self._keep(now, event)
-
-    def _wake(self) -> None:
-        self._told.set()
-        self._told = trio.Event()

@@ -26,7 +26,7 @@ class Crowd:
         self.recordings: list[Recording] = []
         self.progress = 0
         self._subscribed = trio.Event()
-        self._moved = trio.Event()
+        self._moved = trio.lowlevel.ParkingLot()
         self._finished = trio.Event()
 
     async def subscribed(self) -> None:
@@ -36,7 +36,7 @@ class Crowd:
     async def passed(self, events: int) -> None:
         """Until the slowest reader is through with so many events."""
         while self.progress < events and not self._finished.is_set():
-            await self._moved.wait()
+            await self._moved.park()
 
     async def finished(self) -> list[Recording]:
         """Until every reader has had all and is gone."""
@@ -55,7 +55,7 @@ class Crowd:
                 for line in lines:
                     self._hear(json.loads(line))
         self._finished.set()
-        self._wake()
+        self._moved.unpark_all()
 
     def _hear(self, message: dict[str, object]) -> None:
         match message:
@@ -63,13 +63,9 @@ class Crowd:
                 self._subscribed.set()
             case {"progress": int(events)}:
                 self.progress = events
-                self._wake()
+                self._moved.unpark_all()
             case {"recording": dict(recording)}:
                 self.recordings.append(Recording(**recording))
-
-    def _wake(self) -> None:
-        self._moved.set()
-        self._moved = trio.Event()
 
 
 @asynccontextmanager

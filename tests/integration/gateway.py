@@ -47,7 +47,7 @@ class GatewayProcess:
         self.log: list[Line] = []
         self.other: list[str] = []
         self.addresses: list[str] = []
-        self._more = trio.Event()
+        self._more = trio.lowlevel.ParkingLot()
         self._ended = False
         self._starved = 0.0
 
@@ -79,7 +79,7 @@ class GatewayProcess:
                 return found
             if self._ended:
                 raise AssertionError(f"the gateway has ended without what was waited for: {self.tail()}")
-            await self._more.wait()
+            await self._more.park()
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
@@ -125,9 +125,9 @@ class GatewayProcess:
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 self._hear(line.decode())
-            self._wake()
+            self._more.unpark_all()
         self._ended = True
-        self._wake()
+        self._more.unpark_all()
 
     def _hear(self, line: str) -> None:
         with self.config.with_name("gateway.log").open("a") as file:  # for who looks into why a test failed
@@ -139,10 +139,6 @@ class GatewayProcess:
                 self.addresses = found["addresses"]
         else:
             self.other.append(line)
-
-    def _wake(self) -> None:
-        self._more.set()
-        self._more = trio.Event()
 
 
 @asynccontextmanager

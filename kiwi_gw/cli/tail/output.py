@@ -22,33 +22,33 @@ class Output:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._waiting = bytearray()
-        self._changed = trio.Event()
+        self._changed = trio.lowlevel.ParkingLot()
 
     async def write(self, line: bytes) -> None:
         """Queue one line (its end is added); waits while 256 KiB are waiting already."""
         while len(self._waiting) > _BACKLOG_BYTES:
-            await self._change()
+            await self._changed.park()
         self._waiting += line
         self._waiting += b"\n"
-        self._notify()
+        self._changed.unpark_all()
 
     async def drain(self) -> None:
         """Return when everything queued was taken by the reader."""
         while self._waiting:
-            await self._change()
+            await self._changed.park()
 
     async def run(self) -> None:
         """Write what is queued; return when the reader is gone."""
         while True:
             while not self._waiting:
-                await self._change()
+                await self._changed.park()
             chunk = bytes(self._waiting)
             try:
                 await trio.to_thread.run_sync(self._write_all, chunk, abandon_on_cancel=True)
             except BrokenPipeError:
                 return
             del self._waiting[: len(chunk)]
-            self._notify()
+            self._changed.unpark_all()
 
     async def wait_reader_gone(self) -> None:
         """Return when the reader of a pipe has closed it; never for anything that is not a pipe.
@@ -64,10 +64,3 @@ class Output:
         view = memoryview(chunk)
         while view:
             view = view[os.write(self._descriptor, view) :]
-
-    async def _change(self) -> None:
-        await self._changed.wait()
-
-    def _notify(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()

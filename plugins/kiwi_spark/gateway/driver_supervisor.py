@@ -150,7 +150,7 @@ class DriverSupervisor:
         self._reason = ""
         self._nursery: trio.Nursery
         self._outgoing: trio.MemorySendChannel[bytes] | None = None
-        self._changed = trio.Event()
+        self._changed = trio.lowlevel.ParkingLot()
         self._wanted = trio.Event()
 
     async def ready(self) -> None:
@@ -165,7 +165,7 @@ class DriverSupervisor:
         """Wait until it is in one of these states."""
         await trio.lowlevel.checkpoint()  # before: what is true when this returns must still be true
         while self.state not in states:
-            await self._changed.wait()
+            await self._changed.park()
 
     def send(self, message: Message) -> None:
         """Send to the driver, if there is one. Raises what writing the message does: that is the fault of who
@@ -208,8 +208,7 @@ class DriverSupervisor:
     def _become(self, state: DriverState) -> None:
         log.info("spark driver", state=state.value, was=self.state.value, pid=self.pid or None)
         self.state = state
-        self._changed.set()
-        self._changed = trio.Event()
+        self._changed.unpark_all()
 
     async def _live(self) -> str:
         """Run one driver, from its start to its end. Returns why it ended. KiwiError: starting it again

@@ -35,17 +35,17 @@ class QueryResult:
         self._whole = 0
         self._batch: BeginBatch | None = None
         self._rows = 0
-        self._changed = trio.Event()
+        self._changed = trio.lowlevel.ParkingLot()
 
     def begin(self) -> None:
         """Note that the query runs."""
         self.begun = True
-        self._wake()
+        self._changed.unpark_all()
 
     def end(self, problem: str) -> None:
         """Note that there will be no more, and why: empty where that was all."""
         self.over, self.problem = True, problem
-        self._wake()
+        self._changed.unpark_all()
 
     async def take(self, message: Message) -> int | None:
         """Take a message from the driver. Return the id of the batch that it ends, to be acknowledged.
@@ -62,7 +62,7 @@ class QueryResult:
             if message.rows != self._rows:
                 raise WireError(f"a batch of {self._rows} rows, which should have {message.rows}")
             self._batch, self._whole = None, len(self._timestamps)
-            self._wake()
+            self._changed.unpark_all()
             return batch.batch
         self._bytes += len(message.rows)
         if self._bytes > self._most:
@@ -76,7 +76,7 @@ class QueryResult:
     async def wait_begun(self) -> bool:
         """Wait until the query runs, or never will. Return whether it does."""
         while not (self.begun or self.over):
-            await self._changed.wait()
+            await self._changed.park()
         return self.begun
 
     async def parts(self, threads: trio.CapacityLimiter) -> AsyncGenerator[tuple[bytes, int], None]:
@@ -93,15 +93,11 @@ class QueryResult:
                 at += 1
             if self.over:
                 return
-            await self._changed.wait()
+            await self._changed.park()
 
     def close(self) -> None:
         """Let go of everything."""
         self._spool.close()
-
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
 
 
 def size_in_words(size: int) -> str:

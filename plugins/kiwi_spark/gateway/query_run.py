@@ -70,7 +70,7 @@ class QueryRun:
         self._started: QueryStarted | None = None
         self._rows: MessageConnection | None = None
         self._open: MessageConnection | None = None
-        self._changed = trio.Event()
+        self._changed = trio.lowlevel.ParkingLot()
 
     @property
     def proved(self) -> bool:
@@ -94,14 +94,14 @@ class QueryRun:
         while self._started is None:
             if self.over is not None:
                 return self.over
-            await self._changed.wait()
+            await self._changed.park()
         await trio.lowlevel.checkpoint()
         return self._started
 
     async def rows(self) -> MessageConnection | None:
         """Wait for the connection on which the rows come; None when the run is over."""
         while self._rows is None and self.over is None:
-            await self._changed.wait()
+            await self._changed.park()
         await trio.lowlevel.checkpoint()
         found, self._rows = self._rows, None
         return found
@@ -109,7 +109,7 @@ class QueryRun:
     async def ended(self) -> RunEnd:
         """Wait until the run is over."""
         while self.over is None:
-            await self._changed.wait()
+            await self._changed.park()
         await trio.lowlevel.checkpoint()
         return self.over
 
@@ -131,7 +131,7 @@ class QueryRun:
             self.over = RunEnd()
         elif isinstance(message, QueryEnded):
             self.end(RunEnd(message.error_kind, message.message))
-        self._wake()
+        self._changed.unpark_all()
 
     def rows_came(self, connection: MessageConnection) -> None:
         """Take the connection that the driver has made to bring rows."""
@@ -141,7 +141,7 @@ class QueryRun:
         if self._open is not None:  # the driver has given the last one up
             self._open.close()
         self._rows = self._open = connection
-        self._wake()
+        self._changed.unpark_all()
 
     def end(self, over: RunEnd) -> None:
         """End the run. What is left in the connection for rows is still read, to its end: the driver has
@@ -150,8 +150,4 @@ class QueryRun:
             self.over = over
             if over.lost and self._open is not None:  # whole batches that are in it are sent again
                 self._open.close()
-            self._wake()
-
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
+            self._changed.unpark_all()

@@ -63,7 +63,7 @@ class SparkService:
         self._crashes = CrashAttribution()
         self._waiting = Counter[str]()
         self.turns = QueryTurns()
-        self._woken = trio.Event()
+        self._woken = trio.lowlevel.ParkingLot()
         self.driver = DriverSupervisor(launch, self._message, self._rows, self._gone)
 
     def batches(self, source_id: str) -> SourceBatches:
@@ -111,7 +111,7 @@ class SparkService:
                 return
             else:
                 with trio.move_on_after(_LOOK_SECONDS):
-                    await self._woken.wait()
+                    await self._woken.park()
 
     def _may_start(self, source: str) -> bool:
         unproved = {run.query.source for run in self._runs.values() if run.query and not run.proved}
@@ -121,8 +121,7 @@ class SparkService:
 
     def _wake_waiting(self) -> None:
         """Have queries that are held back check again whether they may start."""
-        self._woken.set()
-        self._woken = trio.Event()
+        self._woken.unpark_all()
 
     async def analyse(self, query: QuerySpec, *, explain: bool = False) -> QueryAnalysed | RunEnd:
         """Return what Spark says about a query that is not run; RunEnd if the driver went away meanwhile.

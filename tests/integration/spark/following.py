@@ -24,7 +24,7 @@ class Following:
         self._reader: Client | None = None
         self._positions: dict[str, Any] = {}
         self._marked = 0
-        self._more = trio.Event()
+        self._more = trio.lowlevel.ParkingLot()
 
     @property
     def events(self) -> int:
@@ -61,15 +61,14 @@ class Following:
     async def until(self, done: Callable[[], bool]) -> None:
         """Wait until this is so, which only an event can change."""
         while not done():
-            await self._more.wait()
+            await self._more.park()
 
     async def _read(self, reader: Client) -> None:
         more = True
         while more:
             if self.went_on is None and self.events > self._marked:
                 self.went_on = trio.current_time()
-            self._more.set()
-            self._more = trio.Event()
+            self._more.unpark_all()
             assert not reader.recording.closed, reader.recording.items[-1]
             more = await reader.read()
 

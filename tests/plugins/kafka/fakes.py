@@ -104,7 +104,7 @@ class FakeCluster:
     epochs_asked: list[dict[int, int]] = field(default_factory=list)
     kept: FakeGroups = field(default_factory=FakeGroups)
     unlisted: frozenset[int] = frozenset()  # nodes that do not say which groups they coordinate
-    changed: trio.Event = field(default_factory=trio.Event)
+    changed: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot)
     _made: int = 0
 
     def create(self, name: str, partitions: int = 1) -> None:
@@ -155,8 +155,7 @@ class FakeCluster:
         rows[partition] = [row for row in rows[partition] if row.offset not in offsets]
 
     def wake(self) -> None:
-        self.changed.set()
-        self.changed = trio.Event()
+        self.changed.unpark_all()
 
     @property
     def reading(self) -> list[FakeConsumer]:
@@ -329,7 +328,7 @@ class FakeConsumer:
                     raise self.at.failing.pop(0)
                 if not self.at.frozen and not self.at.deaf and (fetched := self._fetch(resting, max_records)):
                     return fetched
-                await self.at.changed.wait()
+                await self.at.changed.park()
         return {}
 
     def _fetch(

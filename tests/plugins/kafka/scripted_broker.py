@@ -89,8 +89,8 @@ class Cluster:
         self.may_name_again = False  # what was paused and resumed, or sought to and fro, between two fetches
         self.versions = {FETCH: (4, 11), OFFSETS: (0, 5), METADATA: (0, 12), VERSIONS: (0, 3)}
         self.sessions = 0  # made so far
-        self.changed = trio.Event()  # another one each time
-        self._happened = trio.Event()
+        self.changed = trio.lowlevel.ParkingLot()
+        self._happened = trio.lowlevel.ParkingLot()
 
     def create(self, topic: str, *leaders: int) -> list[TopicPartition]:
         """Make a topic with a partition for each of these leaders."""
@@ -118,19 +118,17 @@ class Cluster:
 
     def notify(self) -> None:
         """Have fetches that wait look again."""
-        self.changed.set()
-        self.changed = trio.Event()
+        self.changed.unpark_all()
 
     def happened(self) -> None:
         """A request has come, or a connection was opened or closed."""
-        self._happened.set()
-        self._happened = trio.Event()
+        self._happened.unpark_all()
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until what clients do has made it true."""
         with trio.fail_after(SECONDS):
             while not condition():
-                await self._happened.wait()
+                await self._happened.park()
 
     def settings(self, **client: Any) -> KafkaSettings:
         servers = [f"127.0.0.1:{node.port}" for node in self.nodes.values()]
@@ -284,7 +282,7 @@ class Node:
         parts = self._read(request, offsets, told, most)
         with trio.move_on_after(request.max_wait_time / 1000):
             while not any(part[1] or part[-1] or part[-2] >= 0 for part in parts.values()):
-                await self._cluster.changed.wait()
+                await self._cluster.changed.park()
                 parts = self._read(request, offsets, told, most)
         if session is not None:
             for tp, part in parts.items():

@@ -75,7 +75,7 @@ class Coordinator:
     _holding: str = ""
     _not_before: float = 0.0
     _not_after: float = 0.0
-    _changed: trio.Event = field(default_factory=trio.Event)
+    _changed: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot)
 
     # --- as a GroupClient -------------------------------------------------------------------
 
@@ -97,13 +97,13 @@ class Coordinator:
 
     async def until(self, state: str) -> None:
         while self.state != state:
-            await self._changed.wait()
+            await self._changed.park()
 
     async def until_held(self, name: str) -> trio.Event:
         """Keep such an answer back, and wait until there is one. Returns what lets it go."""
         held = self.held[name] = trio.Event()
         while self._holding != name:
-            await self._changed.wait()
+            await self._changed.park()
         self._holding = ""
         return self.held.pop(name, held)
 
@@ -137,7 +137,7 @@ class Coordinator:
             answer = await getattr(self, f"_{name}")(request.prepare(_VERSIONS))
         if name in self.held:
             self._holding = name
-            self._change()
+            self._changed.unpark_all()
             await self.held[name].wait()
         return answer
 
@@ -165,7 +165,7 @@ class Coordinator:
                 self._complete()
                 break
             with trio.move_on_after(ANSWER_SECONDS):
-                await self._changed.wait()
+                await self._changed.park()
             if name not in self.members:
                 return _Answer(error_code=UNKNOWN_MEMBER)
         who = self.members.items() if name == self.leader else ()
@@ -179,7 +179,7 @@ class Coordinator:
             self.shares = dict(asked.group_assignment)
             self._set("stable")
         while self.state == "completing" and asked.generation_id == self.generation:
-            await self._changed.wait()
+            await self._changed.park()
         if self.state != "stable" or asked.generation_id != self.generation:
             return _Answer(error_code=REBALANCING)
         self.members[asked.member_id].heard = trio.current_time()
@@ -252,11 +252,7 @@ class Coordinator:
 
     def _set(self, state: str) -> None:
         self.state = state
-        self._change()
-
-    def _change(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
+        self._changed.unpark_all()
 
 
 def _Answer(**fields: Any) -> Any:  # noqa: N802
