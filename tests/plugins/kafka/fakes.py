@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from kiwi_gw.api import PluginContext, SourceContext
 from kiwi_gw.testing import MemoryPublisher
@@ -405,3 +406,16 @@ class Run:
     @property
     def values(self) -> list[object]:
         return [record["value"] for record in self.out.records]
+
+
+@asynccontextmanager
+async def run_on(
+    cluster: FakeCluster, pool: Mapping[str, Any] | None = None, **settings: Any
+) -> AsyncIterator[Run]:
+    """A source of the topic `t` that runs, and waits for what comes. pool: settings of the cluster."""
+    async with pool_on(cluster, **(pool or {})) as kafka, trio.open_nursery() as nursery:
+        run = Run(kafka, "t", **settings)
+        nursery.start_soon(run)
+        await wait_all_tasks_blocked()
+        yield run
+        nursery.cancel_scope.cancel()

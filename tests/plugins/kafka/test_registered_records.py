@@ -47,6 +47,17 @@ async def kafka_on(cluster: FakeCluster, server: RegistryServer) -> AsyncIterato
         nursery.cancel_scope.cancel()
 
 
+@asynccontextmanager
+async def running(cluster: FakeCluster, server: RegistryServer, decode: Any) -> AsyncIterator[Run]:
+    """A source that is ready."""
+    async with kafka_on(cluster, server) as kafka, trio.open_nursery() as nursery:
+        run = Run(kafka, "t", decode=decode)
+        nursery.start_soon(run)
+        await until(lambda: run.out.ready_at is not None)
+        yield run
+        nursery.cancel_scope.cancel()
+
+
 def one(n: int) -> bytes:
     return registered(1, V1, {"carrier": "AA", "delay": n})
 
@@ -76,17 +87,13 @@ async def until(done: Callable[[], bool]) -> None:
 async def test_two_versions_and_what_cannot_be_read(server: RegistryServer) -> None:
     cluster = FakeCluster()
     cluster.create("t", 1)
-    async with kafka_on(cluster, server) as kafka, trio.open_nursery() as nursery:
-        run = Run(kafka, "t", decode=BY_REGISTRY)
-        nursery.start_soon(run)
-        await until(lambda: run.out.ready_at is not None)
+    async with running(cluster, server, BY_REGISTRY) as run:
         damaged = [one(1)[:-1], one(1) + b"\0", b"", b"\0\0\0", b'{"no": "Avro"}', b"\1" + one(1)[1:]]
         no_text = b"\0\0\0\0\3\x02\xff"
         unknown = [b"\0\0\0\0\x63x", b"\0\xff\xff\xff\xffx"]
         cluster.add("t", 0, one(1), two(2), None, *damaged, no_text, *unknown, one(3))
         with trio.fail_after(10):
             await run.out.wait_events(13)
-        nursery.cancel_scope.cancel()
     assert read_by(run, BY_REGISTRY) == [
         {"carrier": "AA", "delay": 1},
         {"carrier": "UA", "delay": 2, "gate": "B1"},
@@ -104,17 +111,13 @@ async def test_keys_too(server: RegistryServer) -> None:
     cluster = FakeCluster()
     cluster.create("t", 1)
     both = {"key": "avro", "value": "avro", "registry": True}
-    async with kafka_on(cluster, server) as kafka, trio.open_nursery() as nursery:
-        run = Run(kafka, "t", decode=both)
-        nursery.start_soon(run)
-        await until(lambda: run.out.ready_at is not None)
+    async with running(cluster, server, both) as run:
         topic = cluster.topics["t"]
         cluster.add("t", 0, one(1), None, two(2), two(3))
         for row, key in zip(topic.rows[0], (b"\0\0\0\0\3\x02a", b"\0\0\0\0\3\x02b", None, b"x"), strict=True):
             row.key = key
         with trio.fail_after(10):
             await run.out.wait_events(4)
-        nursery.cancel_scope.cancel()
     assert read_by(run, both, "key") == ["a", "b", None, UNDECODABLE]
     delays = [value["delay"] if isinstance(value, dict) else value for value in read_by(run, both)]
     assert delays == [1, None, 2, 3]
@@ -224,13 +227,9 @@ async def test_a_source_that_is_stopped_while_it_waits_does_not_say_that_all_is_
     cluster = FakeCluster()
     cluster.create("t", 1)
     server.down()
-    async with kafka_on(cluster, server) as kafka, trio.open_nursery() as nursery:
-        run = Run(kafka, "t", decode=BY_REGISTRY)
-        nursery.start_soon(run)
-        await until(lambda: run.out.ready_at is not None)
+    async with running(cluster, server, BY_REGISTRY) as run:
         cluster.add("t", 0, one(1))
         await until(lambda: run.out.troubles == [AWAY])
-        nursery.cancel_scope.cancel()
     assert run.out.troubles == [AWAY]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 import trio
@@ -28,16 +28,10 @@ from kiwi_kafka.registry.schema_cache import (
 from kiwi_kafka.registry.schema_registry import AWAY, SchemaRegistry
 from kiwi_kafka.registry.source_schemas import SourceSchemas
 from kiwi_kafka.settings import RegistrySettings
-from tests.plugins.kafka.registry_server import V1, RegistryServer, registry_server
+from tests.plugins.kafka.registry_server import V1, RegistryServer
 
 UNKNOWN = NoSchema("unknown", unknown=True)
 UNUSABLE = NoSchema("unusable")
-
-
-@pytest.fixture
-def server() -> Iterator[RegistryServer]:
-    with registry_server() as server:
-        yield server
 
 
 def registry_of(server: RegistryServer, deadline: float = 10.0) -> SchemaRegistry:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,6 @@ from tests.plugins.kafka.registry_server import (
     registered,
     registry_server,
 )
-
-
-@pytest.fixture
-def server() -> Iterator[RegistryServer]:
-    with registry_server() as server:
-        yield server
 
 
 def client_of(server: RegistryServer, deadline: float = 10.0, **settings: Any) -> RegistryClient:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from itertools import pairwise
-from typing import Any
 
 import pytest
 import trio
@@ -27,14 +26,7 @@ from kiwi_kafka.ports import (
     UnreachableError,
 )
 from tests.effort import examples
-from tests.plugins.kafka.fakes import FakeCluster, Nobody, Row, Run, pool_on
-
-
-@pytest.fixture
-def cluster() -> FakeCluster:
-    made = FakeCluster()
-    made.create("t", 2)
-    return made
+from tests.plugins.kafka.fakes import FakeCluster, Nobody, Row, Run, pool_on, run_on
 
 
 class Taken:
@@ -68,18 +60,6 @@ class Taken:
         return there
 
 
-@asynccontextmanager
-async def running(cluster: FakeCluster, **options: Any) -> Any:
-    """The pool and a source that is ready."""
-    async with pool_on(cluster, **options) as kafka, trio.open_nursery() as nursery:
-        run = Run(kafka, "t")
-        nursery.start_soon(run)
-        while run.out.ready_at is None:  # noqa: ASYNC110  (the clock jumps)
-            await trio.sleep(0.1)
-        yield run
-        nursery.cancel_scope.cancel()
-
-
 def history(run: Run) -> History:
     assert isinstance(run.source, History)
     return run.source
@@ -96,7 +76,7 @@ def values(*numbers: int) -> list[bytes]:
 async def test_from_the_first_to_the_end(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     cluster.add("t", 0, *values(*range(950)))
     cluster.add("t", 1, *values(*range(30)))
-    async with running(cluster) as run:
+    async with run_on(cluster) as run:
         offset_range = await history(run).offset_range()
         assert offset_range == OffsetRange({0: 0, 1: 0}, {0: 950, 1: 30})
         taken = Taken(offset_range.first)
@@ -116,7 +96,7 @@ async def test_the_end_may_be_moved_on_and_nothing_beyond_it_is_read(
     cluster.add("t", 0, *values(*range(500)))
     cluster.add("t", 1, *values(*range(500)))
     taken = Taken({0: 100, 1: 0})
-    async with running(cluster) as run, read_from(run, {0: 100, 1: 0}) as reader:
+    async with run_on(cluster) as run, read_from(run, {0: 100, 1: 0}) as reader:
         for until in ({0: 120, 1: 0}, {0: 120, 1: 250}, {0: 333, 1: 250}, {0: 500, 1: 500}):
             assert await taken.read_to(reader, until)
             assert taken.positions == until
@@ -130,7 +110,7 @@ async def test_a_partition_that_began_beyond_the_end_is_left_alone(
 ) -> None:
     cluster.add("t", 0, *values(*range(50)))
     cluster.add("t", 1, *values(*range(50)))
-    async with running(cluster) as run, read_from(run, {0: 40, 1: 0}) as reader:
+    async with run_on(cluster) as run, read_from(run, {0: 40, 1: 0}) as reader:
         taken = Taken({0: 40, 1: 0})
         while not await taken.one(reader, {0: 20, 1: 10} | {0: 40}):
             pass
@@ -145,7 +125,7 @@ async def test_holes_are_passed(autojump_clock: MockClock, cluster: FakeCluster)
         cluster.add("t", partition, *values(*range(20)))
     cluster.compact("t", 0, 0, 1, 5, 6, 7, 18, 19)
     cluster.hole("t", 1, 5)  # markers of transactions
-    async with running(cluster) as run, read_from(run, {0: 0, 1: 0}) as reader:
+    async with run_on(cluster) as run, read_from(run, {0: 0, 1: 0}) as reader:
         taken = Taken({0: 0, 1: 0})
         began = trio.current_time()
         assert await taken.read_to(reader, {0: 20, 1: 25})
@@ -160,7 +140,7 @@ async def test_what_compaction_took_from_the_end_of_the_log(
     cluster.add("t", 0, *values(*range(20)))
     cluster.compact("t", 0, 18, 19)
     cluster.shows_holes = False
-    async with running(cluster) as run, read_from(run, {0: 0, 1: 0}) as reader:
+    async with run_on(cluster) as run, read_from(run, {0: 0, 1: 0}) as reader:
         taken = Taken({0: 0, 1: 0})
         with trio.fail_after(3):
             assert await taken.read_to(reader, {0: 20, 1: 0})
@@ -170,7 +150,7 @@ async def test_what_compaction_took_from_the_end_of_the_log(
 async def test_by_time(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     for n in range(10):
         cluster.add("t", 0, b"x", timestamp=100 * n)
-    async with running(cluster) as run:
+    async with run_on(cluster) as run:
         assert await history(run).at(250) == {0: 3, 1: 0}
         assert await history(run).at(300) == {0: 3, 1: 0}
         assert await history(run).at(901) == {0: 10, 1: 0}
@@ -181,7 +161,7 @@ async def test_by_time(autojump_clock: MockClock, cluster: FakeCluster) -> None:
 async def test_what_was_deleted_is_a_gap(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     cluster.add("t", 0, *values(*range(300)))
     cluster.add("t", 1, *values(*range(10)))
-    async with running(cluster) as run:
+    async with run_on(cluster) as run:
         taken = Taken({0: 5, 1: 0})
         async with read_from(run, {0: 5, 1: 0}) as reader:
             assert not await taken.read_to(reader, {0: 280, 1: 10}, batches=1)
@@ -201,8 +181,8 @@ async def test_what_was_deleted_is_a_gap(autojump_clock: MockClock, cluster: Fak
 
 async def test_a_topic_created_anew(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     cluster.add("t", 0, *values(*range(500)))
-    async with running(cluster) as run:
-        topic_reader = run.source._topic_reader
+    async with run_on(cluster) as run:
+        topic_reader = run.source._topic_reader  # type: ignore[attr-defined]
         assert topic_reader is not None
         cluster.create("t", 2)
         cluster.add("t", 0, *values(*range(700)))
@@ -216,7 +196,7 @@ async def test_a_topic_created_anew(autojump_clock: MockClock, cluster: FakeClus
 
 async def test_a_topic_created_anew_while_it_is_read(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     cluster.add("t", 0, *values(*range(500)))
-    async with running(cluster) as run, read_from(run, {0: 0, 1: 0}) as reader:
+    async with run_on(cluster) as run, read_from(run, {0: 0, 1: 0}) as reader:
         await reader.read({0: 500, 1: 0})
         cluster.create("t", 2)
         await trio.sleep(2)
@@ -229,7 +209,7 @@ async def test_an_outage_costs_time_only(autojump_clock: MockClock, cluster: Fak
     cluster.add("t", 1, *values(*range(1000)))
     until = {0: 1000, 1: 1000}
     async with (
-        running(cluster, client={"max_poll_records": 50}) as run,
+        run_on(cluster, {"client": {"max_poll_records": 50}}) as run,
         read_from(run, {0: 0, 1: 0}) as reader,
     ):
         taken = Taken({0: 0, 1: 0})
@@ -255,7 +235,7 @@ async def test_connections_that_break(autojump_clock: MockClock, cluster: FakeCl
     cluster.add("t", 1, *values(*range(1000)))
     until = {0: 1000, 1: 1000}
     async with (
-        running(cluster, client={"max_poll_records": 100}) as run,
+        run_on(cluster, {"client": {"max_poll_records": 100}}) as run,
         read_from(run, {0: 0, 1: 0}) as reader,
     ):
         taken = Taken({0: 0, 1: 0})
@@ -269,7 +249,7 @@ async def test_a_consumer_that_stands_still_is_replaced_and_one_that_nobody_asks
     autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     cluster.add("t", 0, *values(*range(500)))
-    async with running(cluster) as run, read_from(run, {0: 0, 1: 0}) as reader:
+    async with run_on(cluster) as run, read_from(run, {0: 0, 1: 0}) as reader:
         taken = Taken({0: 0, 1: 0})
         assert not await taken.read_to(reader, {0: 500, 1: 0}, batches=1)
         with capture_logs() as logs:
@@ -290,7 +270,7 @@ async def test_a_batch_that_cannot_be_decoded(autojump_clock: MockClock, cluster
     cluster.add("t", 0, *values(*range(7)), spoiled=True)
     cluster.add("t", 0, *values(*range(20)))
     cluster.add("t", 1, *values(*range(5)))
-    async with running(cluster) as run:
+    async with run_on(cluster) as run:
         for until, lost in ((47, (20, 26)), (24, (20, 23)), (20, None)):
             taken = Taken({0: 0, 1: 0})
             async with read_from(run, {0: 0, 1: 0}) as reader:
@@ -303,7 +283,7 @@ async def test_a_record_damaged_on_its_way_is_read_again(
     autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     cluster.add("t", 0, *values(*range(20)))
-    async with running(cluster) as run, read_from(run, {0: 0, 1: 0}) as reader:
+    async with run_on(cluster) as run, read_from(run, {0: 0, 1: 0}) as reader:
         taken = Taken({0: 0, 1: 0})
         cluster.failing.append(CorruptRecordsError(TopicPartition("t", 0), "Invalid CRC"))
         assert await taken.read_to(reader, {0: 20, 1: 0})
@@ -313,7 +293,7 @@ async def test_a_record_damaged_on_its_way_is_read_again(
 
 async def test_rights_that_are_taken_away(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     cluster.add("t", 0, *values(*range(20)))
-    async with running(cluster) as run, read_from(run, {0: 0, 1: 0}) as reader:
+    async with run_on(cluster) as run, read_from(run, {0: 0, 1: 0}) as reader:
         cluster.failing.append(TopicAuthorizationError("t"))
         with pytest.raises(PermissionError):
             await reader.read({0: 20, 1: 0})
@@ -341,7 +321,7 @@ def test_cancelled_anywhere_nothing_is_lost_or_doubled(
     cuts = list(steps)
 
     async def main() -> None:
-        async with running(cluster) as run, read_from(run, start) as reader:
+        async with run_on(cluster) as run, read_from(run, start) as reader:
             taken = Taken(start)
             until = start
             for target in targets:
@@ -399,7 +379,7 @@ async def test_so_many_at_a_time_and_by_turns(autojump_clock: MockClock, cluster
         assert taken.offsets == {0: list(range(2_000)), 1: list(range(2_000))}
 
     limits = {"max_history_consumers": 2, "max_poll_records": 100}
-    async with running(cluster, client=limits) as run, trio.open_nursery() as nursery:
+    async with run_on(cluster, {"client": limits}) as run, trio.open_nursery() as nursery:
         began = trio.current_time()
         for number in range(5):
             nursery.start_soon(one, run, number)
@@ -416,7 +396,7 @@ async def test_one_that_reads_nothing_leaves_its_turn_to_others(
     cluster.add("t", 0, *values(*range(500)))
     until = {0: 500, 1: 0}
     async with (
-        running(cluster, client={"max_history_consumers": 1}) as run,
+        run_on(cluster, {"client": {"max_history_consumers": 1}}) as run,
         read_from(run, {0: 0, 1: 0}) as first,
         read_from(run, {0: 0, 1: 0}) as second,
         read_from(run, {0: 0, 1: 0}) as third,

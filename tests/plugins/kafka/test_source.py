@@ -17,26 +17,15 @@ from kiwi_kafka.ports import (
     UnreachableError,
 )
 from kiwi_kafka.settings import KafkaSourceSettings
-from tests.plugins.kafka.fakes import FakeAdminClient, FakeCluster, Run, pool_on
-
-
-@pytest.fixture
-def cluster() -> FakeCluster:
-    made = FakeCluster()
-    made.create("t", 2)
-    return made
+from tests.plugins.kafka.fakes import FakeAdminClient, FakeCluster, Run, pool_on, run_on
 
 
 async def test_events_after_the_end(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     cluster.add("t", 0, b"old")
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        run = Run(kafka, "t")
-        nursery.start_soon(run)
-        await wait_all_tasks_blocked()
+    async with run_on(cluster) as run:
         assert run.out.ready_at == {0: 1, 1: 0}
         cluster.add("t", 1, b"a", b"b")
         await run.out.wait_events(2)
-        nursery.cancel_scope.cancel()
     assert run.values == [b"a", b"b"]
 
 
@@ -109,10 +98,7 @@ async def test_an_outage_is_noticed_said_once_and_loses_nothing(
 async def test_a_consumer_that_stands_still_is_replaced(
     autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        run = Run(kafka, "t")
-        nursery.start_soon(run)
-        await wait_all_tasks_blocked()
+    async with run_on(cluster) as run:
         (first,) = cluster.reading
         await trio.sleep(60)
         assert cluster.reading == [first]  # nothing to read is no reason
@@ -123,31 +109,23 @@ async def test_a_consumer_that_stands_still_is_replaced(
         cluster.deaf = False
         cluster.wake()
         await run.out.wait_events(1)
-        nursery.cancel_scope.cancel()
 
 
 async def test_markers_at_the_end_are_no_standstill(autojump_clock: MockClock, cluster: FakeCluster) -> None:
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        run = Run(kafka, "t")
-        nursery.start_soon(run)
-        await wait_all_tasks_blocked()
+    async with run_on(cluster) as run:
         cluster.add("t", 0, b"1")
         await run.out.wait_events(1)
         cluster.hole("t", 0, 3)
         (consumer,) = cluster.reading
         await trio.sleep(60)
         assert cluster.reading == [consumer]
-        nursery.cancel_scope.cancel()
 
 
 async def test_markers_at_the_end_are_passed_in_so_many_words(
     autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     """Who reads up to the end of the topic is not to wait for the next record."""
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        run = Run(kafka, "t")
-        nursery.start_soon(run)
-        await wait_all_tasks_blocked()
+    async with run_on(cluster) as run:
         cluster.add("t", 0, b"1")
         cluster.hole("t", 0, 1)
         await run.out.wait_events(1)
@@ -161,7 +139,6 @@ async def test_markers_at_the_end_are_passed_in_so_many_words(
         await run.out.wait_events(2)
         await trio.sleep(60)
         assert len(run.out.batches) == 4, "it is said once, and not of records"
-        nursery.cancel_scope.cancel()
 
 
 async def test_lost_history_is_announced_exactly(autojump_clock: MockClock, cluster: FakeCluster) -> None:
@@ -179,10 +156,7 @@ async def test_lost_history_is_announced_exactly(autojump_clock: MockClock, clus
 
 async def test_a_topic_cut_off_behind_the_reader(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     cluster.add("t", 0, b"1", b"2", b"3")
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        run = Run(kafka, "t")
-        nursery.start_soon(run)
-        await wait_all_tasks_blocked()
+    async with run_on(cluster) as run:
         cluster.topics["t"].ends[0] = 1
         cluster.wake()
         await run.ended.wait()
@@ -212,16 +186,12 @@ async def test_a_deleted_topic(autojump_clock: MockClock, cluster: FakeCluster) 
 
 
 async def test_a_topic_that_is_missing_for_a_moment(autojump_clock: MockClock, cluster: FakeCluster) -> None:
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        run = Run(kafka, "t")
-        nursery.start_soon(run)
-        await wait_all_tasks_blocked()
+    async with run_on(cluster) as run:
         topic = cluster.topics.pop("t")
         await trio.sleep(1)
         cluster.topics["t"] = topic
         await trio.sleep(60)
         assert not run.ended.is_set()
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_topic_created_anew_has_another_id(autojump_clock: MockClock, cluster: FakeCluster) -> None:
@@ -242,10 +212,7 @@ async def test_a_topic_created_anew_has_another_id(autojump_clock: MockClock, cl
 
 @pytest.mark.parametrize("follow", [False, True])
 async def test_growth(autojump_clock: MockClock, cluster: FakeCluster, follow: bool) -> None:
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        run = Run(kafka, "t", on_partition_change="continue" if follow else "close")
-        nursery.start_soon(run)
-        await wait_all_tasks_blocked()
+    async with run_on(cluster, on_partition_change="continue" if follow else "close") as run:
         cluster.add("t", 0, b"before")
         cluster.grow("t", 3)
         cluster.add("t", 2, b"new")
@@ -256,20 +223,15 @@ async def test_growth(autojump_clock: MockClock, cluster: FakeCluster, follow: b
         else:
             assert run.values == [b"before"]
             assert str(run.error) == "topic 't' has grown from 2 to 3 partitions"
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_partition_that_is_added_to_an_idle_topic_is_known_at_once(
     autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        run = Run(kafka, "t", on_partition_change="continue")
-        nursery.start_soon(run)
-        await wait_all_tasks_blocked()
+    async with run_on(cluster, on_partition_change="continue") as run:
         cluster.grow("t", 3)
         await trio.sleep(5)
         assert [(batch.starts, len(batch)) for batch in run.out.batches] == [({0: 0, 1: 0, 2: 0}, 0)]
-        nursery.cancel_scope.cancel()
 
 
 async def test_growth_is_found_within_the_interval_however_many_topics(
@@ -311,16 +273,12 @@ async def test_a_batch_that_cannot_be_decoded(autojump_clock: MockClock, cluster
 async def test_a_record_damaged_on_its_way_is_read_again(
     autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        run = Run(kafka, "t")
-        nursery.start_soon(run)
-        await wait_all_tasks_blocked()
+    async with run_on(cluster) as run:
         (first,) = cluster.reading
         cluster.failing.append(CorruptRecordsError(TopicPartition("t", 0), "Invalid CRC"))
         cluster.add("t", 0, b"1")
         await run.out.wait_events(1)
         assert first.closed
-        nursery.cancel_scope.cancel()
     assert run.values == [b"1"]
 
 
@@ -338,10 +296,7 @@ async def test_a_damaged_batch_without_an_end_fails_the_source(
             return Lost(self)
 
     damaged = Damaged(topics=cluster.topics)
-    async with pool_on(damaged) as kafka, trio.open_nursery() as nursery:
-        run = Run(kafka, "t")
-        nursery.start_soon(run)
-        await wait_all_tasks_blocked()
+    async with run_on(damaged) as run:
         damaged.add("t", 0, b"x", spoiled=True)
         await run.ended.wait()
     assert isinstance(run.error, SourceFailed)

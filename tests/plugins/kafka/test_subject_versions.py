@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,17 +21,11 @@ from kiwi_kafka.registry.schema_cache import SchemaCache
 from kiwi_kafka.registry.subject_versions import AT_ONCE, SubjectVersions
 from kiwi_kafka.settings import RegistrySettings
 from tests.plugins.kafka.fakes import FakeCluster, Run
-from tests.plugins.kafka.registry_server import NO_PATH, V1, RegistryServer, registered, registry_server
+from tests.plugins.kafka.registry_server import NO_PATH, V1, RegistryServer, registered
 
 WRITTEN = json.dumps(V1)
 LATER = json.dumps({**V1, "fields": [*V1["fields"], {"name": "gate", "type": "string", "default": ""}]})
 POSTED = ["/subjects/t-value/versions", "/subjects/t-value"]
-
-
-@pytest.fixture
-def server() -> Iterator[RegistryServer]:
-    with registry_server() as server:
-        yield server
 
 
 def versions_of(server: RegistryServer, deadline: float = 10.0, **settings: Any) -> SubjectVersions:

@@ -21,7 +21,7 @@ import trustme
 
 from kiwi_gw.dialects.kiwi.messages import Lag, SubscriptionClosed
 from kiwi_gw.testing import ScriptedSources, open_gateway
-from tests.unit.client.scripted import Peer, Script, serve
+from tests.unit.client.scripted import Peer, Script, one_event, serve
 
 pytestmark = pytest.mark.slow
 
@@ -136,18 +136,13 @@ async def test_raw_values_are_bytes() -> None:
 
 
 async def test_a_unix_socket(tmp_path: Path) -> None:
-    async def script(peer: Peer) -> None:
-        await peer.subscribed()
-        await peer.count(1)
-        await peer.until_gone()
-
     path = tmp_path / "kiwi.sock"
     with trio.socket.socket(trio.socket.AF_UNIX) as server:
         await server.bind(str(path))
         server.listen()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(
-                trio.serve_listeners, partial(serve, script=script), [trio.SocketListener(server)]
+                trio.serve_listeners, partial(serve, script=one_event), [trio.SocketListener(server)]
             )
             done = await tail(f"unix:{path}", "s", "-n", "1")
             nursery.cancel_scope.cancel()
@@ -287,11 +282,6 @@ async def test_wrong_usage(arguments: list[str], words: str) -> None:
 
 
 async def test_tls(tmp_path: Path) -> None:
-    async def script(peer: Peer) -> None:
-        await peer.subscribed()
-        await peer.count(1)
-        await peer.until_gone()
-
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
@@ -300,7 +290,7 @@ async def test_tls(tmp_path: Path) -> None:
 
     async def secure(stream: trio.SocketStream) -> None:
         with suppress(trio.BrokenResourceError):  # a client that does not trust us hangs up
-            await serve(trio.SSLStream(stream, context, server_side=True, https_compatible=True), script)
+            await serve(trio.SSLStream(stream, context, server_side=True, https_compatible=True), one_event)
 
     async with trio.open_nursery() as nursery:
         (listener,) = await nursery.start(partial(trio.serve_tcp, secure, 0, host="127.0.0.1"))

@@ -79,6 +79,13 @@ class Peer:
                 await self.ws.get_message()
 
 
+async def one_event(peer: Peer) -> None:
+    """Take a SUBSCRIBE, send an event, and read until the client closes."""
+    await peer.subscribed()
+    await peer.count(1)
+    await peer.until_gone()
+
+
 class _Freezing(trio.abc.Stream):
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream

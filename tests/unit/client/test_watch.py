@@ -21,7 +21,7 @@ from kiwi_gw.dialects.kiwi.messages import (
     SubscriptionClosed,
     TokenExpiring,
 )
-from tests.unit.client.scripted import Peer, Script, ScriptedGateway
+from tests.unit.client.scripted import Peer, Script, ScriptedGateway, one_event
 
 ADDRESS = parse_address("ws://gw.example/kiwi")
 
@@ -157,12 +157,7 @@ async def test_a_draining_server_is_taken_at_its_word(autojump_clock: MockClock)
         await peer.notice(Draining(4321))
         await peer.ws.aclose(1012, "draining")
 
-    async def last(peer: Peer) -> None:
-        await peer.subscribed()
-        await peer.count(1)
-        await peer.until_gone()
-
-    async with gateway(drains, last) as served:
+    async with gateway(drains, one_event) as served:
         watching = await follow(served, WatchPlan("s", limit=1))
     assert watching.waits == [4.321]
     assert any(isinstance(h, Noticed) and isinstance(h.data, Draining) for h in watching.happenings)
@@ -221,12 +216,7 @@ async def test_a_refused_handshake_ends_it(autojump_clock: MockClock) -> None:
 
 
 async def test_an_overloaded_server_says_when_to_come_back(autojump_clock: MockClock) -> None:
-    async def last(peer: Peer) -> None:
-        await peer.subscribed()
-        await peer.count(1)
-        await peer.until_gone()
-
-    async with gateway(http("503 Service Unavailable", "Retry-After: 7"), last) as served:
+    async with gateway(http("503 Service Unavailable", "Retry-After: 7"), one_event) as served:
         watching = await follow(served, WatchPlan("s", limit=1))
     assert watching.waits == [7.5]
 
@@ -249,16 +239,11 @@ async def test_a_server_that_says_nothing_at_all(autojump_clock: MockClock) -> N
 
 
 async def test_the_first_failure_is_final_unless_it_may_wait(autojump_clock: MockClock) -> None:
-    async def last(peer: Peer) -> None:
-        await peer.subscribed()
-        await peer.count(1)
-        await peer.until_gone()
-
     refused = OSError(111, "Connection refused")
     async with gateway(refused) as served:
         with pytest.raises(WatchEnded, match=r"ws://gw.example/kiwi: Connection refused \(--wait"):
             await follow(served, WatchPlan("s"))
-    async with gateway(refused, refused, last) as served:
+    async with gateway(refused, refused, one_event) as served:
         watching = await follow(served, WatchPlan("s", limit=1, wait=True))
     assert watching.waits == [0.5, 1]
 
@@ -269,12 +254,7 @@ async def test_silence_is_asked_for_a_sign_and_then_given_up(autojump_clock: Moc
         peer.freeze()
         await trio.sleep_forever()
 
-    async def last(peer: Peer) -> None:
-        await peer.subscribed()
-        await peer.count(1)
-        await peer.until_gone()
-
-    async with gateway(silent, last) as served:
+    async with gateway(silent, one_event) as served:
         watching = await follow(served, WatchPlan("s", limit=1))
     assert watching.reasons == ["the server has been silent for 30 s"]
     assert served.dialled == [0, 30.5]
@@ -342,12 +322,7 @@ async def test_a_subscription_that_can_be_had_again(reason: str, autojump_clock:
         await peer.notice(SubscriptionClosed("s", "m", reason))
         await peer.until_gone()
 
-    async def last(peer: Peer) -> None:
-        await peer.subscribed()
-        await peer.count(1)
-        await peer.until_gone()
-
-    async with gateway(first, last) as served:
+    async with gateway(first, one_event) as served:
         watching = await follow(served, WatchPlan("s", limit=1))
     assert watching.reasons == [f"subscription closed ({reason})"]
 
@@ -397,12 +372,7 @@ async def test_no_answer_to_subscribe(autojump_clock: MockClock) -> None:
     async def mute(peer: Peer) -> None:
         await peer.until_gone()
 
-    async def last(peer: Peer) -> None:
-        await peer.subscribed()
-        await peer.count(1)
-        await peer.until_gone()
-
-    async with gateway(mute, last) as served:
+    async with gateway(mute, one_event) as served:
         watching = await follow(served, WatchPlan("s", limit=1))
     assert watching.reasons == ["no answer to SUBSCRIBE in 120 s"]
 
