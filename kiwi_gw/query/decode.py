@@ -120,10 +120,11 @@ def objects(names: Sequence[str], columns: Iterable[Column]) -> Column:
 
 def headers(column: Column) -> Column:
     """Make one object of pairs of names and bytes. Of equal names the last counts; null if not text."""
-    return [{name: _header(value) for name, value in row} for row in column]  # type: ignore[attr-defined]
+    return [{name: header_text(value) for name, value in row} for row in column]  # type: ignore[attr-defined]
 
 
-def _header(value: bytes | None) -> str | None:
+def header_text(value: bytes | None) -> str | None:
+    """Return the value of a header as text; null where it is none."""
     try:
         return None if value is None else str(value, "utf-8")
     except UnicodeDecodeError:

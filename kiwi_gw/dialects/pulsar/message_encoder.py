@@ -19,6 +19,7 @@ from kiwi_gw.dialects.pulsar.message_ids import message_ids
 from kiwi_gw.dialects.pulsar.messages import SEQUENCE
 from kiwi_gw.dialects.pulsar.values import AS_THE_SOURCE_SAYS, ReadAs, keys_reader, values_reader
 from kiwi_gw.model import Batch, Encoded, SourceInfo, WireFormat
+from kiwi_gw.query.decode import header_text
 from kiwi_gw.query.values import UNDECODABLE
 
 IN_ARRAY: Final = b","
@@ -162,7 +163,7 @@ def _properties(column: Sequence[Headers], size: int) -> tuple[Sequence[Any], Se
         return [_NO_PROPERTIES] * size, [None] * size
     properties, sequences = [], []
     for headers in column:
-        found = {name: _text(value) for name, value in headers}
+        found = {name: header_text(value) for name, value in headers}
         sequences.append(_sequence(found.pop(SEQUENCE, None)))
         properties.append(found)
     return properties, sequences
@@ -171,11 +172,3 @@ def _properties(column: Sequence[Headers], size: int) -> tuple[Sequence[Any], Se
 def _sequence(text: str | None) -> int | None:
     """Read a sequence id, of 64 bits; None where it is none."""
     return int(text) if text and len(text) <= 20 and text.removeprefix("-").isdecimal() else None
-
-
-def _text(value: bytes | None) -> str | None:
-    """Return a header's text; null where it is none."""
-    try:
-        return None if value is None else str(value, "utf-8")
-    except UnicodeDecodeError:
-        return None

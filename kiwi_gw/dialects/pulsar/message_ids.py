@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from kiwi_gw.dialects.pulsar.varints import read_varint, varint
+
 _LEDGER, _ENTRY, _PARTITION = 0x08, 0x10, 0x18
-_MOST: Final = 1 << 64
 _MOST_TEXT: Final = 64
 _TO_STANDARD: Final = str.maketrans("-_ ", "+/+")
 
@@ -65,7 +66,7 @@ def read_message_id(text: str) -> MessageId:
             tag = data[at]
             if tag not in (_LEDGER, _ENTRY, _PARTITION) or tag in found:
                 raise ValueError  # noqa: TRY301
-            found[tag], at = _read_varint(data, at + 1)
+            found[tag], at = read_varint(data, at + 1)
         return MessageId(found[_LEDGER], found[_ENTRY], found[_PARTITION])
     except (ValueError, KeyError, IndexError, binascii.Error):
         raise ValueError("this is no id of a message") from None
@@ -74,7 +75,7 @@ def read_message_id(text: str) -> MessageId:
 @lru_cache(maxsize=4_096)
 def _field(tag: int, value: int) -> bytes:
     """Return a field with a value that comes again and again."""
-    return bytes((tag, *_digits(value)))
+    return bytes((tag, *varint(value)))
 
 
 def _entry(offset: int) -> bytes:
@@ -89,29 +90,4 @@ _LOWEST: Final = [bytes((_ENTRY, digit | 0x80)) for digit in range(0x80)]
 
 @lru_cache(maxsize=4_096)
 def _higher(value: int) -> bytes:
-    return bytes(_digits(value))
-
-
-def _digits(value: int) -> list[int]:
-    """Return a varint: seven bits of each byte, the lowest first."""
-    found = []
-    while value >= 0x80:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return found
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number that begins there, and where it ends. Raises IndexError, ValueError."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    if value >= _MOST:
-        raise ValueError
-    return value, at
+    return bytes(varint(value))

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Final
 
+from kiwi_gw.dialects.pulsar.varints import read_varint, varint
+
 MOST_TEXT: Final = 4_000
 """Bytes of the text. Brokers take 4,096 if nobody has set it otherwise."""
 
@@ -77,7 +79,7 @@ def _write(position: int, firsts: Sequence[int], stops: Sequence[int]) -> str:
     most = (MOST_TEXT - len(_VERSION)) // 4 * 3 - _SUM_BYTES
     before = position
     for first, stop in zip(firsts, stops, strict=True):
-        pair = bytes(chain(_varint(first - before - 1), _varint(stop - first - 1)))
+        pair = bytes(chain(varint(first - before - 1), varint(stop - first - 1)))
         if len(data) + len(pair) > most:
             break
         data += pair
@@ -97,8 +99,8 @@ def _read(position: int, text: str) -> list[tuple[int, int]]:
     found, before, at = [], position, _SUM_BYTES
     try:
         while at < len(data):
-            gap, at = _read_varint(data, at)
-            length, at = _read_varint(data, at)
+            gap, at = read_varint(data, at)
+            length, at = read_varint(data, at)
             first = before + gap + 1
             before = first + length + 1
             found.append((first, before))
@@ -109,26 +111,3 @@ def _read(position: int, text: str) -> list[tuple[int, int]]:
 
 def _sum(position: int, data: bytes | bytearray) -> bytes:
     return zlib.crc32(data, zlib.crc32(b"%d" % position)).to_bytes(_SUM_BYTES)
-
-
-def _varint(value: int) -> Sequence[int]:
-    found = []
-    while value >= 0x80:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return found
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number that begins there, and where it ends. Raises IndexError, ValueError."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, at
-        if shift > 63:
-            raise ValueError("this is no number of 64 bits")

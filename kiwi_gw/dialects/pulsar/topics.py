@@ -13,7 +13,7 @@ from kiwi_gw.dialects.pulsar.message_ids import MessageId
 from kiwi_gw.dialects.pulsar.messages import PartitionPath, SubscriptionPath, TopicPath
 from kiwi_gw.dialects.pulsar.schemas import SchemaInfo
 from kiwi_gw.dialects.pulsar.settings import PulsarSchema, PulsarSettings, PulsarSource
-from kiwi_gw.model import Action, Part, Positions, SourceInfo
+from kiwi_gw.model import Action, Part, Positions, Refusal, SourceInfo
 
 START_SECONDS: Final = 5.0
 """How long a request waits for the source of its topic to start."""
@@ -155,19 +155,20 @@ def _consumed_topic(
 def check_rights(info: SourceInfo, rights: ClientRights, actions: Sequence[Action]) -> None:
     """Raise PulsarError if the client may not do all these with a source."""
     for action in actions:
-        refusal = rights.refusal(action, info)
-        if refusal is None:
-            continue
-        if refusal.code == RefusalCode.INTERNAL_ERROR:
-            raise PulsarError(PulsarCode.UNAVAILABLE, "it cannot be said just now who may do that")
-        if _knows_nothing(rights, info):
-            raise PulsarError(PulsarCode.TOPIC, _NO_TOPIC)
-        raise PulsarError(PulsarCode.FORBIDDEN, f"{refusal.message}: this needs the right {action.value}")
+        refusal = _refusal(rights, info, action, "do that")
+        if refusal is not None:
+            raise PulsarError(PulsarCode.FORBIDDEN, f"{refusal.message}: this needs the right {action.value}")
 
 
-def _knows_nothing(rights: ClientRights, info: SourceInfo) -> bool:
-    """Say whether the client may do nothing at all with a source: it does not learn that there is one."""
-    return all(rights.refusal(action, info) for action in _OF_SOURCES)
+def _refusal(rights: ClientRights, info: SourceInfo, action: Action, what: str) -> Refusal | None:
+    """Return why the client may not do this with a source. Raises PulsarError where that cannot be known; and
+    where it may do nothing at all with it: then it does not learn that there is one."""
+    refusal = rights.refusal(action, info)
+    if refusal is not None and refusal.code == RefusalCode.INTERNAL_ERROR:
+        raise PulsarError(PulsarCode.UNAVAILABLE, f"it cannot be said just now who may {what}")
+    if refusal is not None and all(rights.refusal(each, info) for each in _OF_SOURCES):
+        raise PulsarError(PulsarCode.TOPIC, _NO_TOPIC)
+    return refusal
 
 
 async def readable_topic(
@@ -179,11 +180,7 @@ async def readable_topic(
 
 def _readable_topic(path: PartitionPath, rights: ClientRights, settings: PulsarSettings) -> ReadableTopic:
     info = _find(path, rights, settings)
-    refusal = rights.refusal(Action.SUBSCRIBE, info)
-    if refusal is not None and refusal.code == RefusalCode.INTERNAL_ERROR:
-        raise PulsarError(PulsarCode.UNAVAILABLE, "it cannot be said just now who may read there")
-    if refusal is not None and _knows_nothing(rights, info):
-        raise PulsarError(PulsarCode.TOPIC, _NO_TOPIC)
+    refusal = _refusal(rights, info, Action.SUBSCRIBE, "read there")
     if refusal is not None:
         raise PulsarError(PulsarCode.FORBIDDEN, refusal.message)
     partition = int(path.partition)
@@ -197,11 +194,7 @@ def writable_topic(
     """Find a topic to write to. Raises PulsarError, NotStarted; who may neither read nor write does not learn
     what exists."""
     info = _find(path, rights, settings)
-    refusal = rights.refusal(Action.PUBLISH, info)
-    if refusal is not None and refusal.code == RefusalCode.INTERNAL_ERROR:
-        raise PulsarError(PulsarCode.UNAVAILABLE, "it cannot be said just now who may write there")
-    if refusal is not None and _knows_nothing(rights, info):
-        raise PulsarError(PulsarCode.TOPIC, _NO_TOPIC)
+    refusal = _refusal(rights, info, Action.PUBLISH, "write there")
     if not info.publish:
         words = "this topic cannot be written to: its source does not say publish: true"
         raise PulsarError(PulsarCode.METHOD, words, allow="OPTIONS")
