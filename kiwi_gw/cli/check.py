@@ -93,11 +93,11 @@ def check(config_path: Path, timeout: float, strict: bool, verbose: bool, as_jso
     elif findings:
         _print(findings, loaded)
     if not as_json:
-        note(f"{config_path}: {_verdict(findings, failed=failed)}")
+        note(f"{config_path}: {_verdict(findings)}")
     return 1 if failed else 0
 
 
-def _verdict(findings: Sequence[Diagnostic], *, failed: bool) -> str:
+def _verdict(findings: Sequence[Diagnostic]) -> str:
     warnings = sum(finding.level == "warning" for finding in findings)
     words = (
         "this would not work" if any(finding.level == "error" for finding in findings) else "this would work"

@@ -102,21 +102,13 @@ def load(
     return _load(Path(path), environ, PluginManager(known))
 
 
-def load_again(
-    previous: LoadedConfig,
-    path: str | os.PathLike[str] | None = None,
-    environ: Mapping[str, str] | None = None,
-) -> LoadedConfig:
+def load_again(previous: LoadedConfig) -> LoadedConfig:
     """Read it again, for a reload. `previous` stays as it is, whatever happens.
 
     The result has a plugin manager of its own, in which the plugins that were loaded before are the same
     objects: code that changed meanwhile is not imported again. Raises ConfigError as `load` does.
     """
-    return _load(
-        previous.path if path is None else Path(path),
-        previous.environ if environ is None else environ,
-        PluginManager(known=previous.plugins),
-    )
+    return _load(previous.path, previous.environ, PluginManager(known=previous.plugins))
 
 
 def _load(path: Path, environ: Mapping[str, str], plugins: PluginManager) -> LoadedConfig:

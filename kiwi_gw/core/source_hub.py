@@ -91,7 +91,7 @@ class SourceHub:
         self.subscribers = 0  # that are not closed
         self.bounded: dict[Subscription, None] = {}  # open ones that end somewhere
         self.events_in = 0  # that the source has given
-        self.lag_notices = self.events_sent = self.events_replayed = self.replaying = 0
+        self.lag_notices = self.events_replayed = self.replaying = 0
         self.policies = policies(limits, replayable=info.replayable)
         self.memo = memo
         chosen = ChosenKeys(limits.max_wire_keys, limits.wire_keys_identity, limits.wire_keys_connection)
@@ -345,7 +345,6 @@ class SourceHub:
         if new is SubscriptionState.CLOSED:
             self.subscribers -= 1
             self.bounded.pop(subscription, None)
-            self.events_sent += subscription.delivery.matched
             self._reports.remove(subscription)
             if self.blocking.remove(subscription):
                 self.freed()

@@ -34,14 +34,14 @@ def compile_sql(
         return compile_query(query, roots, schema, bytecode)
 
 
-def compile_sql_bytecode(query: Query, roots: frozenset[str] = sql.ROOTS) -> Bytecode:
+def compile_sql_bytecode(query: Query) -> Bytecode:
     """Compile the query anew, for another process that calls `compile_sql`.
 
     Raises:
         QueryError: as `compile_sql`.
     """
-    with _naming_the_part(query, None, roots):
-        return compile_bytecode(query, roots)
+    with _naming_the_part(query, None, sql.ROOTS):
+        return compile_bytecode(query, sql.ROOTS)
 
 
 @contextmanager

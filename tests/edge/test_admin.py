@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from kiwi_gw.api import Action, Credential, HeadCredential, Identity, Permit, Refusal, SourceInfo, hookimpl
 from kiwi_gw.config import ServerSettings
 from kiwi_gw.edge.listener import ListenError
-from kiwi_gw.testing import GatewayUnderTest, ScriptedSources, open_gateway
+from kiwi_gw.testing import ScriptedSources, open_gateway
 from tests.edge.admin import ask, fetch
 from tests.edge.wire import Over, connect
 
@@ -212,7 +212,7 @@ async def test_who_proves_who_it_is_may_use_any_name() -> None:
 # --- readiness ---------------------------------------------------------------------------------
 
 
-async def _readiness(gateway: GatewayUnderTest, address: str, headers: dict[str, str]) -> set[str]:
+async def _readiness(address: str, headers: dict[str, str]) -> set[str]:
     short = await fetch(address, "/readyz", headers)
     long = await fetch(address, "/readyz?verbose", headers)
     assert short["ready"] is long["ready"] is True
@@ -223,10 +223,10 @@ async def test_readiness_names_no_sources_to_strangers() -> None:
     async with gateway_on(TOKENS) as gateway:
         boss, reader = bearer("bosses-token-00001"), bearer("readers-token-0001")
         for headers in ({}, boss):
-            assert await _readiness(gateway, gateway.address, headers) == NAMELESS
+            assert await _readiness(gateway.address, headers) == NAMELESS
         for headers in ({}, reader):
-            assert await _readiness(gateway, gateway.admin_address, headers) == NAMELESS
-        full = await _readiness(gateway, gateway.admin_address, boss)
+            assert await _readiness(gateway.admin_address, headers) == NAMELESS
+        full = await _readiness(gateway.admin_address, boss)
         assert full == NAMELESS | {"sources", "warnings"}
 
 
@@ -242,13 +242,13 @@ async def test_readiness_names_no_sources_where_not_all_may_be_read() -> None:
     text = CONFIG.replace("[scripted]", "[scripted, news-only]")
     plugins = {"scripted": ScriptedSources(), "news-only": NewsOnly()}
     async with open_gateway(text, plugins=plugins) as gateway:
-        assert await _readiness(gateway, gateway.address, {}) == NAMELESS
+        assert await _readiness(gateway.address, {}) == NAMELESS
 
 
 async def test_readiness_names_them_where_everybody_may_read_them() -> None:
     async with gateway_on() as gateway:
         for address in (gateway.address, gateway.admin_address):
-            full = await _readiness(gateway, address, {})
+            full = await _readiness(address, {})
             assert full == NAMELESS | {"sources", "warnings"}
 
 

@@ -422,7 +422,6 @@ def test_a_binary_message_ends_it() -> None:
 
 
 NAMES = ("a", "b", "late")
-WANTED = st.lists(st.sampled_from((*NAMES, "nowhere")), min_size=1, max_size=3)
 STEPS = st.lists(
     st.one_of(
         st.tuples(
