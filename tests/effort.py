@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 CHECK = "check"
 """The profile of `make check`: a tenth of the examples, the same ones every time."""
@@ -33,3 +34,16 @@ def examples(full: int) -> int:
     profile = settings.default
     assert profile is not None
     return max(1, full * profile.max_examples // _USUAL)
+
+
+def play(machine: type[RuleBasedStateMachine], full: int, steps: int) -> None:
+    """Try a machine so many times, with at most so many steps each."""
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples(full),
+            stateful_step_count=steps,
+            report_multiple_bugs=False,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+        ),
+    )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -24,3 +27,11 @@ def driver() -> Iterator[DriverPeer]:
     yield peer
     peer.close()
     assert not in_group(peer.process.pid)
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """Where temporary files of the gateway go. Not below `tmp_path`: the names of sockets are short."""
+    folder = Path(tempfile.mkdtemp(prefix="kw"))
+    yield folder
+    shutil.rmtree(folder)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -34,14 +32,6 @@ KINDS: Final[list[dict[str, Any]]] = [
     {"sql": "SELECT k, sum(n) AS total FROM events GROUP BY k", "output_mode": "update"},
     {"sql": "SELECT DISTINCT k, n FROM events", "output_mode": "update"},
 ]
-
-
-@pytest.fixture
-def temporary() -> Iterator[Path]:
-    """Where temporary files of the gateway go. Not below `tmp_path`: the names of sockets are short."""
-    folder = Path(tempfile.mkdtemp(prefix="kw"))
-    yield folder
-    shutil.rmtree(folder)
 
 
 def config(folder: Path) -> dict[str, object]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,14 +67,6 @@ def config(
         subscriber={"subscribe_timeout_ms": "140s"},
         sources=[{"type": "kafka", "topic": topic}, *queries],
     )
-
-
-@pytest.fixture
-def temporary() -> Iterator[Path]:
-    """Where temporary files of the gateway go. Not below `tmp_path`: the names of sockets are short."""
-    folder = Path(tempfile.mkdtemp(prefix="kw"))
-    yield folder
-    shutil.rmtree(folder)
 
 
 class _Blocks(yaml.SafeDumper):

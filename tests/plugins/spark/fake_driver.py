@@ -133,12 +133,13 @@ def parts(plan: dict[str, Any], batch: int) -> Iterator[list[int]]:
         yield values[at : at + size]
 
 
-class Run:
-    def __init__(self, control: Wire, message: StartQuery) -> None:
+class AnyRun:
+    """One run of a query, in a thread of its own."""
+
+    def __init__(self, control: Wire, number: int, sql: str | None) -> None:
         self.control = control
-        self.number = message.run
-        self.query = message.query
-        self.plan: dict[str, Any] = json.loads(message.query.sql or "{}")
+        self.number = number
+        self.plan: dict[str, Any] = json.loads(sql or "{}")
         self.stopped = threading.Event()
         self.ended = threading.Lock()
         threading.Thread(target=self.go, daemon=True).start()
@@ -146,6 +147,15 @@ class Run:
     def end(self, trouble: Any = None, message: str = "") -> None:
         if self.ended.acquire(blocking=False):
             self.control.send(QueryEnded(run=self.number, error_kind=trouble, message=message))
+
+    def go(self) -> None:
+        raise NotImplementedError
+
+
+class Run(AnyRun):
+    def __init__(self, control: Wire, message: StartQuery) -> None:
+        self.query = message.query
+        super().__init__(control, message.run, message.query.sql)
 
     def go(self) -> None:
         if "deadly" in self.plan:
@@ -261,20 +271,8 @@ class Run:
             raise StuckError(f"stuck at {batch} {point}")
 
 
-class RangeRun:
+class RangeRun(AnyRun):
     """Runs a query over ranges."""
-
-    def __init__(self, control: Wire, message: StartRangeQuery) -> None:
-        self.control = control
-        self.number = message.run
-        self.plan: dict[str, Any] = json.loads(message.query.sql)
-        self.stopped = threading.Event()
-        self.ended = threading.Lock()
-        threading.Thread(target=self.go, daemon=True).start()
-
-    def end(self, trouble: Any = None, message: str = "") -> None:
-        if self.ended.acquire(blocking=False):
-            self.control.send(QueryEnded(run=self.number, error_kind=trouble, message=message))
 
     def go(self) -> None:
         if "fail" in self.plan:
@@ -343,7 +341,7 @@ def main() -> None:
         elif isinstance(message, StartQuery):
             runs[message.run] = Run(control, message)
         elif isinstance(message, StartRangeQuery):
-            runs[message.run] = RangeRun(control, message)
+            runs[message.run] = RangeRun(control, message.run, message.query.sql)
         elif isinstance(message, StopQuery):
             runs[message.run].end()
             runs[message.run].stopped.set()

@@ -44,6 +44,8 @@ from kiwi_gw.model import (
     WireFormat,
 )
 
+ENDLESS = 1 << 60
+
 Place = tuple[int, int]
 """(partition, offset) of one event."""
 
@@ -212,6 +214,19 @@ class Client:
     @property
     def ends(self) -> list[Ended]:
         return [notice for notice in self.notices if isinstance(notice, Ended)]
+
+
+class BoundedClient(Client):
+    """Take no more than there is room for (bytes)."""
+
+    def __init__(self) -> None:
+        super().__init__(self._take)
+        self.room = ENDLESS
+
+    def _take(self, size: int) -> int:
+        taken = min(size, self.room)
+        self.room -= taken
+        return taken
 
 
 def take(subscription: Subscription, max_events: int, max_bytes: int) -> bytes:

@@ -28,9 +28,8 @@ from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import ENTRY_OVERHEAD, Window, tell_parked
 from kiwi_gw.model import PIECE_BYTES, AtPositions, Batch, Gap, OverflowPolicy, StartAt
 from tests.effort import examples
-from tests.unit.core.fakes import JOINED, Client, Place, World, names
+from tests.unit.core.fakes import ENDLESS, JOINED, BoundedClient, Place, World, names
 
-ENDLESS = 1 << 60
 TIMEOUT = 30
 
 
@@ -74,11 +73,11 @@ WISHES = st.builds(
 )
 
 
-class Reader(Client):
+class Reader(BoundedClient):
     """Act as a client that takes no more than there is room for, and know what it is to have."""
 
     def __init__(self, world: World, wish: Wish) -> None:
-        super().__init__(self._take)
+        super().__init__()
         self.writer.max_bytes = 64
         self.room = wish.room
         self.wish = wish
@@ -100,11 +99,6 @@ class Reader(Client):
             limits={} if wish.limit is None else {None: LabelLimit(wish.limit)},
             start=start if wish.back else StartAt.LATEST,
         )
-
-    def _take(self, size: int) -> int:
-        taken = min(size, self.room)
-        self.room -= taken
-        return taken
 
     def take_in(self, room: int) -> None:
         self.room = room

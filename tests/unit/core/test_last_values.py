@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -11,7 +10,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from kiwi_gw.core import last_values, snapshot_pages
@@ -26,11 +24,10 @@ from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import MemoryBudget, WindowEntry
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import Batch, Gap, OverflowPolicy, StartAt
-from tests.effort import examples
-from tests.unit.core.fakes import Client, Clock, Event, Place, World
+from tests.effort import play
+from tests.unit.core.fakes import ENDLESS, BoundedClient, Client, Clock, Event, Place, World
 
 PARTITIONS = 2
-ENDLESS = 1 << 60
 LATEST = HubLimits(window_events=20, overflow=OverflowPolicy.LATEST, last_values=True)
 
 
@@ -223,18 +220,12 @@ def test_the_index_is_bounded_by_keys_bytes_and_all_memory() -> None:
     assert budget.used == 0
 
 
-class Reader(Client):
+class Reader(BoundedClient):
     def __init__(self) -> None:
-        super().__init__(self._take)
-        self.room = ENDLESS
+        super().__init__()
         self.first = 0
         self.snapshot: dict[bytes, int] = {}
         self.subscription: Subscription | None = None
-
-    def _take(self, size: int) -> int:
-        taken = min(size, self.room)
-        self.room -= taken
-        return taken
 
 
 class Machine(RuleBasedStateMachine):
@@ -362,13 +353,4 @@ def test_every_client_has_the_newest_event_of_every_key(page: int, monkeypatch: 
     monkeypatch.setattr(last_values, "PAGE_EVENTS", page)
     for module in (last_values, snapshot_pages):
         monkeypatch.setattr(module, "FEW_EVENTS", page // 2)
-    run_state_machine_as_test(
-        Machine,
-        settings=settings(
-            max_examples=examples(70),
-            stateful_step_count=40,
-            deadline=None,
-            report_multiple_bugs=False,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-        ),
-    )
+    play(Machine, 70, 40)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -18,7 +17,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from kiwi_gw.core.delivery import MAX_CREDIT
@@ -29,29 +27,31 @@ from kiwi_gw.core.states import SubscriptionState
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import ENTRY_OVERHEAD
 from kiwi_gw.model import AtPositions, Batch, Gap, OverflowPolicy, Ranges, Start, StartAt
-from tests.effort import examples
-from tests.unit.core.fakes import JOINED, REPLAYABLE, Client, Event, Place, World, names
+from tests.effort import play
+from tests.unit.core.fakes import (
+    ENDLESS,
+    JOINED,
+    REPLAYABLE,
+    BoundedClient,
+    Event,
+    Place,
+    World,
+    names,
+)
 from tests.unit.core.past import Driver, Past, drive
 
 PARTITIONS = 3
-ENDLESS = 1 << 60
 FORMS = [names("a"), names("a"), names("j", framing=JOINED)]
 
 
-class Reader(Client):
+class Reader(BoundedClient):
     """Read with a bounded appetite."""
 
     def __init__(self) -> None:
-        super().__init__(self._take)
-        self.room = ENDLESS
+        super().__init__()
         self.granted = 0
         self.cancelled = False
         self.subscription: Subscription | None = None
-
-    def _take(self, size: int) -> int:
-        taken = min(size, self.room)
-        self.room -= taken
-        return taken
 
     @property
     def pulls(self) -> bool:
@@ -396,13 +396,4 @@ class Machine(RuleBasedStateMachine):
 
 
 def test_every_event_once_or_announced() -> None:
-    run_state_machine_as_test(
-        Machine,
-        settings=settings(
-            max_examples=examples(80),
-            stateful_step_count=50,
-            deadline=None,
-            report_multiple_bugs=False,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-        ),
-    )
+    play(Machine, 80, 50)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -18,7 +17,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from kiwi_gw.core.delivery import MAX_CREDIT
@@ -30,11 +28,10 @@ from kiwi_gw.core.states import SubscriptionState
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import ENTRY_OVERHEAD
 from kiwi_gw.model import Batch, CloseReason, Gap, OverflowPolicy, Ranges, WireFormat
-from tests.effort import examples
-from tests.unit.core.fakes import JOINED, Client, Event, Place, World, names
+from tests.effort import play
+from tests.unit.core.fakes import ENDLESS, JOINED, BoundedClient, Event, Place, World, names
 
 PARTITIONS = 3
-ENDLESS = 1 << 60
 
 
 def is_big(place: Place) -> bool:
@@ -78,13 +75,12 @@ class SourceGap:
     ranges: Ranges
 
 
-class Reader(Client):
+class Reader(BoundedClient):
     """Act as a client with a model of what it should see."""
 
     def __init__(self, world: World, form: Form) -> None:
-        super().__init__(self._take)
+        super().__init__()
         self.world = world
-        self.room = ENDLESS
         self.forms = [(0, form)]  # from which event on
         self.granted = 0
         self.cancelled = False
@@ -93,11 +89,6 @@ class Reader(Client):
         self.lag_at = -1e9
         self.subscription: Subscription | None = None
         self.told: dict[int, tuple[int, int]] = {}  # head and known losses, when a notice was written
-
-    def _take(self, size: int) -> int:
-        taken = min(size, self.room)
-        self.room -= taken
-        return taken
 
     def notify(self, subscription: Subscription, notice: Notice) -> None:
         self.told[id(notice)] = (len(self.world.made), subscription.seq)
@@ -475,12 +466,4 @@ def _wire(form: Form) -> KeyedFormat:
 
 
 def test_every_client_gets_or_is_told_of_everything() -> None:
-    run_state_machine_as_test(
-        Machine,
-        settings=settings(
-            max_examples=examples(70),
-            stateful_step_count=50,
-            deadline=None,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-        ),
-    )
+    play(Machine, 70, 50)
