@@ -18,8 +18,8 @@ from kiwi_gw.dialects.lenses.sql.grouped import (
     trees_of,
 )
 from kiwi_gw.dialects.lenses.sql.grouping import check_grouping
-from kiwi_gw.dialects.lenses.sql.names import misplaced
 from kiwi_gw.dialects.lenses.sql.narrowing import narrowed
+from kiwi_gw.dialects.lenses.sql.reader import check_paths, statement_of
 from kiwi_gw.dialects.lenses.sql.scope import Scope, written_name
 from kiwi_gw.dialects.lenses.sql.statement import Statement
 from kiwi_gw.query.errors import QueryError
@@ -54,23 +54,8 @@ def _plain(written: WrittenStatement) -> Statement:
     scope = Scope([table.prefix], qualified=False)
     columns = _meant(scope, written.columns)
     where = None if written.where is None else scope.meant(written.where)
-    directives = Directives()
-    where = None if where is None else directives.taken_out(where)
-    _check_paths([*_values(columns), *([] if where is None else [where])])
-    return Statement(
-        table.name,
-        Query(where, columns),
-        written.limit,
-        written.settings,
-        directives.key_decoder,
-        directives.value_decoder,
-        directives.sample,
-        directives.sample_window_ms,
-        narrowed(where),
-        table.position,
-        directives.positions.get("_ktype"),
-        directives.positions.get("_vtype"),
-    )
+    query = Query(where, columns)
+    return statement_of(table.name, table.position, query, written.limit, written.settings)
 
 
 class _Grouped:
@@ -101,7 +86,7 @@ class _Grouped:
             written.limit,
             written.settings,
         )
-        _check_paths(list(trees_of(found)))
+        check_paths(trees_of(found))
         check_grouping(found, written.star)
         return found
 
@@ -176,10 +161,6 @@ def _meant(scope: Scope, columns: tuple[Column, ...] | None) -> tuple[Column, ..
     return tuple(replace(column, value=scope.meant(column.value)) for column in columns)
 
 
-def _values(columns: tuple[Column, ...] | None) -> list[Node]:
-    return [column.value for column in columns or ()]
-
-
 def _root(node: Node) -> str:
     assert isinstance(node, Path)  # noqa: S101  (a facet is one)
     return node.root
@@ -196,10 +177,3 @@ def _numbered(node: Node, columns: tuple[Column, ...] | None) -> Node | None:
     if columns is None or not 1 <= node.value <= len(columns):
         raise QueryError(f"there is no column {node.value}", node.position)
     return columns[node.value - 1].value
-
-
-def _check_paths(nodes: list[Node]) -> None:
-    for node in nodes:
-        for each in walk(node):
-            if isinstance(each, Path) and (wrong := misplaced(each)) is not None:
-                raise QueryError(wrong, each.position)

@@ -8,6 +8,7 @@ A text comes from a client: its length is bounded before it is read, its words, 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from kiwi_gw.dialects.lenses.sql.clauses import read_limit, read_settings, read_table
@@ -15,7 +16,7 @@ from kiwi_gw.dialects.lenses.sql.columns import read_columns
 from kiwi_gw.dialects.lenses.sql.directives import Directives
 from kiwi_gw.dialects.lenses.sql.names import MORE_THAN_ONE, RecordNames, misplaced
 from kiwi_gw.dialects.lenses.sql.narrowing import narrowed
-from kiwi_gw.dialects.lenses.sql.statement import Statement
+from kiwi_gw.dialects.lenses.sql.statement import Setting, Statement
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.limits import MAX_KEPT, check_text
 from kiwi_gw.query.sql.cursor import Cursor
@@ -67,30 +68,36 @@ class _Reader:
         if cursor.take(";") and cursor.here.kind is not Kind.END:
             raise QueryError("one statement, and nothing behind its semicolon", cursor.here.start)
         cursor.expect_end()
-        directives = Directives()
-        if where is not None:
-            where = directives.taken_out(where)
-        for node in [column.value for column in columns or ()] + ([] if where is None else [where]):
-            _check_paths(node)
-        return Statement(
-            table.text,
-            Query(where, columns),
-            limit,
-            settings,
-            directives.key_decoder,
-            directives.value_decoder,
-            directives.sample,
-            directives.sample_window_ms,
-            narrowed(where),
-            table.start,
-            directives.positions.get("_ktype"),
-            directives.positions.get("_vtype"),
-        )
+        return statement_of(table.text, table.start, Query(where, columns), limit, settings)
 
     def _condition(self) -> Node:
         found = self._parser.one()
         self._parser.nodes.use(found)
         return found
+
+
+def statement_of(
+    table: str, position: int, query: Query, limit: int | None, settings: tuple[Setting, ...]
+) -> Statement:
+    """Make a statement, with the directives taken out of its condition. position: of the table. Raises
+    QueryError, with the position."""
+    directives = Directives()
+    where = None if query.where is None else directives.taken_out(query.where)
+    check_paths([*(column.value for column in query.select or ()), *([] if where is None else [where])])
+    return Statement(
+        table,
+        Query(where, query.select),
+        limit,
+        settings,
+        directives.key_decoder,
+        directives.value_decoder,
+        directives.sample,
+        directives.sample_window_ms,
+        narrowed(where),
+        position,
+        directives.positions.get("_ktype"),
+        directives.positions.get("_vtype"),
+    )
 
 
 def _refuse(cursor: Cursor, *words: str) -> None:
@@ -99,7 +106,9 @@ def _refuse(cursor: Cursor, *words: str) -> None:
         raise QueryError(MORE_THAN_ONE, cursor.here.start)
 
 
-def _check_paths(node: Node) -> None:
-    for each in walk(node):
-        if isinstance(each, Path) and (wrong := misplaced(each)) is not None:
-            raise QueryError(wrong, each.position)
+def check_paths(nodes: Iterable[Node]) -> None:
+    """Raise QueryError, with the position, if any of these has a name where it has no place."""
+    for node in nodes:
+        for each in walk(node):
+            if isinstance(each, Path) and (wrong := misplaced(each)) is not None:
+                raise QueryError(wrong, each.position)
