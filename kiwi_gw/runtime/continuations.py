@@ -16,6 +16,7 @@ import trio
 
 from kiwi_gw.core.round_budget import RoundBudget
 from kiwi_gw.runtime.loop_rounds import IDLE_SECONDS, LOOK_SECONDS, is_idle, works
+from kiwi_gw.wakeup import Wakeup
 
 Then = Callable[[bool], None]
 
@@ -29,7 +30,7 @@ class Continuations:
         self._ready: deque[Then] = deque()
         self._resting: list[tuple[float, int, Then]] = []  # a heap: until when
         self._numbers = count()
-        self._woken = trio.Event()
+        self._woken = Wakeup()
 
     def add(self, seconds: float, then: Then) -> None:
         """Call `then` once, with False after so many seconds, or with True before that if nothing else wants
@@ -46,7 +47,7 @@ class Continuations:
             # Whoever became ready during the first has run after the second.
             await trio.lowlevel.checkpoint()
             await trio.lowlevel.checkpoint()
-            self._woken = trio.Event()
+            self._woken.clear()
             now = self._clock()
             while self._resting and self._resting[0][0] <= now:
                 self._ready.append(heappop(self._resting)[2])

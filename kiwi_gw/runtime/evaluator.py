@@ -6,6 +6,7 @@ import trio
 
 from kiwi_gw.core.evaluation import Evaluations
 from kiwi_gw.runtime.loop_rounds import IDLE_SECONDS, LOOK_SECONDS, is_idle, let_others_run, works
+from kiwi_gw.wakeup import Wakeup
 
 
 class Evaluator:
@@ -13,8 +14,8 @@ class Evaluator:
 
     def __init__(self, evaluations: Evaluations) -> None:
         self._evaluations = evaluations
-        self._woken = trio.Event()
-        evaluations.woken = self._wake
+        self._woken = Wakeup()
+        evaluations.woken = self._woken.set
 
     async def run(self) -> None:
         """Go on with what is postponed, until cancelled."""
@@ -26,7 +27,7 @@ class Evaluator:
                 # Whoever became ready during the first has run after the second.
                 await trio.lowlevel.checkpoint()
                 await trio.lowlevel.checkpoint()
-            self._woken = trio.Event()
+            self._woken.clear()
             wait = self._evaluations.go_on(idle=idle)
             if wait == 0:
                 if not idle:
@@ -42,6 +43,3 @@ class Evaluator:
                 else:
                     await trio.sleep(min(wait, look))
                     look = min(2 * look, LOOK_SECONDS)
-
-    def _wake(self) -> None:
-        self._woken.set()

@@ -24,6 +24,7 @@ from kiwi_gw.core.notices import Unanswered
 from kiwi_gw.core.round_budget import RoundBudget
 from kiwi_gw.query.weighted_lru import WeightedLru
 from kiwi_gw.query.worker import ANSWER_HEAD, QUESTION_HEAD, QUESTION_SECONDS
+from kiwi_gw.wakeup import Wakeup
 
 log = structlog.get_logger(__name__)
 
@@ -65,7 +66,7 @@ class Offloads:
         self._round = round_budget
         self._command = command
         self._jobs: dict[bytes, _OffloadJob] = {}  # in order; the first may have been asked
-        self._came = trio.Event()
+        self._came = Wakeup()
         self._known: WeightedLru[bytes | Unanswered] = WeightedLru(_KEPT_BYTES)
         self.pid: int | None = None
 
@@ -116,7 +117,6 @@ class Offloads:
     async def _first(self) -> _OffloadJob:
         """Return the next one, when there is one."""
         while not self._jobs:
-            self._came = trio.Event()
             await self._came.wait()
         return next(iter(self._jobs.values()))
 

@@ -10,6 +10,7 @@ import trio
 
 from kiwi_gw.api import PluginContext, ServiceType
 from kiwi_gw.runtime.plugin_faults import FaultBarrier
+from kiwi_gw.wakeup import Wakeup
 
 log = structlog.get_logger(__name__)
 
@@ -28,7 +29,7 @@ class _Running:
         self.value: object = None
         self.ready = trio.Event()
         self.unused = False
-        self._turn = trio.Event()
+        self._turn = Wakeup()
         self.scope = trio.CancelScope()
         self.scopes: set[trio.CancelScope] = set()
         self.failure: BaseException | None = None
@@ -55,15 +56,11 @@ class _Running:
         """Wait until it was not used for a moment; it cannot be joined from then on."""
         while not self.unused:
             while self.users:
-                await self._wait_turn()
+                await self._turn.wait()
             with trio.move_on_after(LINGER_SECONDS):
                 while not self.users:
-                    await self._wait_turn()
+                    await self._turn.wait()
             self.unused = not self.users
-
-    async def _wait_turn(self) -> None:
-        self._turn = trio.Event()
-        await self._turn.wait()
 
 
 class Services:
