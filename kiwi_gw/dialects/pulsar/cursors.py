@@ -7,9 +7,9 @@ POST .../subscription/s/cursor {"type": "individual", "messageIds": ["CLy14rPFxg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.dialect_api.http import ClientRights, HttpRequest, HttpResponse
@@ -48,6 +48,8 @@ _AT_ONCE: Final = 1_000
 """Acknowledged in one go, which takes 2 ms."""
 
 Request = HttpRequest[SubscriptionPath, bytes]
+R = TypeVar("R", Request, HttpRequest[ForgetParameters, bytes])
+A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +73,13 @@ class Cursors:
 
     async def forget(self, request: HttpRequest[ForgetParameters, bytes]) -> HttpResponse:
         """Forget a subscription; one with consumers only by force."""
-        try:
-            topic = await consumed_topic(request.parameters, request.rights, self.settings, (Action.COMMIT,))
-            await self._forget(request, topic)
-        except PulsarError as error:
-            return error.response
-        except CommitRefused as refused:
-            return _refusal(refused).response
-        return _GONE
+        return await self._answer(request, (Action.COMMIT,), self._forget)
 
     # --- inside ----------------------------------------------------------------------------
 
-    async def _forget(self, request: HttpRequest[ForgetParameters, bytes], topic: ConsumedTopic) -> None:
+    async def _forget(
+        self, request: HttpRequest[ForgetParameters, bytes], topic: ConsumedTopic
+    ) -> HttpResponse:
         asked = request.parameters
         found, group = self.load.find(topic, asked.subscription), topic.group(asked.subscription)
         state = await request.rights.group_state(topic.info.id, group)
@@ -94,18 +91,18 @@ class Cursors:
             found.reader.close()
             await found.reader.wait_left()
         await request.rights.forget_group(topic.info.id, group)
+        return _GONE
 
     async def _answer(
-        self, request: Request, actions: Sequence[Action], do: Callable[[Request, ConsumedTopic], Any]
-    ) -> CursorAnswer | HttpResponse:
+        self, request: R, actions: Sequence[Action], do: Callable[[R, ConsumedTopic], Awaitable[A]]
+    ) -> A | HttpResponse:
         try:
             topic = await consumed_topic(request.parameters, request.rights, self.settings, actions)
-            answer: CursorAnswer = await do(request, topic)
+            return await do(request, topic)
         except PulsarError as error:
             return error.response
         except CommitRefused as refused:
             return _refusal(refused).response
-        return answer
 
     async def _see(self, request: Request, topic: ConsumedTopic) -> CursorAnswer:
         name = request.parameters.subscription
