@@ -7,7 +7,7 @@ import re
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -143,11 +143,7 @@ def keeps_state(plan: str) -> bool:
     +- Relation [b#2] csv
     """
     joins: dict[int, int] = {}  # by depth: the streams right below the join that is open there
-    for line in plan.splitlines():
-        found = _NODE.match(line)
-        if found is None:
-            continue
-        depth, streaming, kind = len(found[1]), bool(found[2]), found[3]
+    for depth, streaming, kind in _nodes(plan):
         joins = {at: count for at, count in joins.items() if at < depth}
         if streaming and depth - _STEP in joins:
             joins[depth - _STEP] += 1
@@ -160,15 +156,18 @@ def keeps_state(plan: str) -> bool:
     return False
 
 
+def _nodes(plan: str) -> Iterator[tuple[int, bool, str]]:
+    """Yield the depth of each node, whether it is a stream, and what it is called."""
+    for found in map(_NODE.match, plan.splitlines()):
+        if found is not None:
+            yield len(found[1]), bool(found[2]), found[3]
+
+
 def filters_results(plan: str) -> bool:
     """Find whether a stream has a filter above its aggregates, such as HAVING: of a row that no longer passes
     nothing would be told. plan: as in `keeps_state`."""
     filters: list[int] = []  # depths of those that are open
-    for line in plan.splitlines():
-        found = _NODE.match(line)
-        if found is None:
-            continue
-        depth, streaming, kind = len(found[1]), bool(found[2]), found[3]
+    for depth, streaming, kind in _nodes(plan):
         filters = [at for at in filters if at < depth]
         if streaming and kind == "Aggregate" and filters:
             return True
