@@ -108,7 +108,7 @@ def stream(
         if not item.schema:
             inferred = known_schema or infer(spark, name, item)
         with _schema_of(name):
-            kind = spark_type(item.schema or inferred)
+            kind = DataType.fromDDL(item.schema or inferred)
         decoded = json_value(F.col("_value"), kind)
         bad = F.col("_value").isNotNull() & F.col("_decoded").isNull()
         if isinstance(kind, StructType):
@@ -132,11 +132,6 @@ def _schema_of(name: str) -> Iterator[None]:
 
 def _unexplained(value: str) -> str:
     return ""
-
-
-def spark_type(ddl: str) -> DataType:
-    """Return the type that a schema in DDL is: of columns (`a INT, b STRING`) or one (`ARRAY<INT>`)."""
-    return DataType.fromDDL(ddl)
 
 
 def _from_kafka(spark: SparkSession, item: StreamInput, tracked: int | None, real_time: bool) -> DataFrame:

@@ -27,7 +27,6 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from kiwi_spark.driver.inputs import spark_type
 from kiwi_spark.driver.range_inputs import TopicRange, reads, records
 from kiwi_spark.protocol.range_query import TopicTable
 
@@ -56,7 +55,7 @@ def kinds_of(
         if form != "json" or not reads(sql, column):
             continue
         if column == "value" and table.schema:
-            kinds[column] = plain(spark_type(table.schema))
+            kinds[column] = plain(DataType.fromDDL(table.schema))
         else:
             kinds[column] = _remembered(spark, table, found, column, cores) or unread(sql, column)
     return kinds

@@ -9,7 +9,7 @@ from typing import Final, cast
 import structlog
 import trio
 
-from kiwi_gw.api import EngineQuery, Positions, Publisher, QueryEngine, Source, SourceContext, SourceFailed
+from kiwi_gw.api import EngineQuery, Positions, Publisher, QueryEngine, SourceContext, SourceFailed
 from kiwi_spark.gateway.driver_supervisor import MessageConnection
 from kiwi_spark.gateway.engine_query import refusal, resolve_query
 from kiwi_spark.gateway.query_result import QueryResult
@@ -134,16 +134,11 @@ async def _take_all(connection: MessageConnection, result: QueryResult) -> None:
             await connection.send(BatchTaken(batch=ended))
 
 
-def build_engine_source(query: EngineQuery, context: SourceContext) -> Source:
-    """`QueryEngine.build`: no I/O."""
-    return EngineSource(query, context)
-
-
 ENGINE: Final = QueryEngine(
     schema=SINK_SCHEMA,  # the same members: a place, a time, key and value as JSON
     services=("spark",),
     refusal=refusal,
-    build=build_engine_source,
+    build=EngineSource,
     # A JVM and its session, then the turns of eight others, two at a time, a minute each, and its own.
     start_ms=115_000 + 5 * 60_000,
 )
