@@ -22,7 +22,7 @@ from typing import Any
 
 import trio
 
-from tests.integration.wire import CLOSE, TEXT, check_accepted, command, frame, frames, handshake
+from tests.integration.wire import CLOSE, TEXT, command, frame, frames, handshake, shake_hands_sync
 
 ROOT = Path(__file__).parent.parent.parent
 HOST = "127.0.0.1"
@@ -96,15 +96,7 @@ def connect(port: int) -> socket.socket:
 def upgraded(port: int, path: str = "/") -> socket.socket:
     """Open a WebSocket connection."""
     sock = connect(port)
-    request, accept = handshake("localhost", path)
-    sock.sendall(request)
-    head = b""
-    while not head.endswith(b"\r\n\r\n"):
-        more = sock.recv(1)
-        if not more:
-            raise ConnectionResetError("closed in the handshake")
-        head += more
-    check_accepted(head, accept)
+    shake_hands_sync(sock, path)
     return sock
 
 

@@ -11,7 +11,7 @@ import msgspec
 import trio
 
 from tests.faults.checker import Closed, Item, Lag, Resumed, Run
-from tests.integration.wire import CLOSE, PING, PONG, TEXT, check_accepted, command, frame, frames, handshake
+from tests.integration.wire import CLOSE, PING, PONG, TEXT, command, frame, frames, shake_hands
 from tests.offsets_of import offsets_of
 
 _READ_BYTES = 65_536
@@ -96,15 +96,10 @@ class Watcher:
     # --- inside ---
 
     async def _subscribe(self, stream: trio.SocketStream) -> None:
-        request, accept = handshake("localhost")
         more = dict(self._wish.more)
         if self.next:
             more["from"] = {"positions": {str(p): offset for p, offset in self.next.items()}}
-        await stream.send_all(request)
-        head = b""
-        while b"\r\n\r\n" not in head:
-            head += await stream.receive_some(1)
-        check_accepted(head, accept)
+        await shake_hands(stream)
         await stream.send_all(command("SUBSCRIBE", self._wish.source, mode=self._wish.mode, **more))
         self._buffer.clear()
         while not self._subscribed:

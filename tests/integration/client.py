@@ -12,7 +12,7 @@ from typing import Any
 import trio
 
 from tests.integration.recording import Recording
-from tests.integration.wire import CLOSE, PING, PONG, TEXT, check_accepted, command, frame, frames, handshake
+from tests.integration.wire import CLOSE, PING, PONG, TEXT, command, frame, frames, shake_hands
 from tests.offsets_of import offsets_of
 
 Message = dict[str, Any]
@@ -149,10 +149,5 @@ async def client(
     if tls is not None:
         stream = trio.SSLStream(stream, tls, server_hostname="localhost", https_compatible=True)
     async with stream:
-        request, accept = handshake("localhost")
-        await stream.send_all(request)
-        head = b""
-        while b"\r\n\r\n" not in head:
-            head += await stream.receive_some(1)
-        check_accepted(head, accept)
+        await shake_hands(stream)
         yield Client(stream, source)

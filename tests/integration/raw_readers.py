@@ -26,10 +26,9 @@ from tests.integration.wire import (
     PONG,
     TEXT,
     WireError,
-    check_accepted,
     command,
     frame,
-    handshake,
+    shake_hands_sync,
 )
 
 _CHUNK = 256 * 1024
@@ -242,12 +241,7 @@ def _connect(reader: Reader) -> socket.socket:
     if reader.ca is not None:
         context = ssl.create_default_context(cafile=reader.ca)
         connection = context.wrap_socket(connection, server_hostname="localhost")
-    request, accept = handshake("localhost")
-    connection.sendall(request)
-    head = b""
-    while not head.endswith(b"\r\n\r\n"):
-        head += connection.recv(1)
-    check_accepted(head, accept)
+    shake_hands_sync(connection)
     return connection
 
 

@@ -6,8 +6,13 @@ import base64
 import hashlib
 import json
 import os
+import socket
 import struct
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import trio
 
 TEXT, CLOSE, PING, PONG = 0x1, 0x8, 0x9, 0xA
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -33,6 +38,30 @@ def check_accepted(head: bytes, accept: bytes) -> None:
     headers = {name.strip().lower(): value.strip() for name, _, value in (x.partition(b":") for x in lines)}
     if b" 101 " not in lines[0] or headers.get(b"sec-websocket-accept") != accept:
         raise WireError(f"the handshake was refused: {head!r}")
+
+
+async def shake_hands(stream: trio.abc.Stream) -> None:
+    """Have a connection upgraded, and read no further than that. Raises WireError."""
+    request, accept = handshake("localhost")
+    await stream.send_all(request)
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += await stream.receive_some(1) or _over(head)
+    check_accepted(head, accept)
+
+
+def shake_hands_sync(sock: socket.socket, path: str = "/") -> None:
+    """Do the same on a socket that waits."""
+    request, accept = handshake("localhost", path)
+    sock.sendall(request)
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += sock.recv(1) or _over(head)
+    check_accepted(head, accept)
+
+
+def _over(head: bytes) -> bytes:
+    raise ConnectionResetError(f"closed in the handshake, behind {head!r}")
 
 
 def frame(opcode: int, payload: bytes) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -18,6 +17,7 @@ import trio
 from tests.edge.admin import fetch
 from tests.integration.client import Client, client
 from tests.integration.gateway import GatewayProcess, Line, gateway
+from tests.integration.held import Held
 from tests.integration.spark.late_flights import small
 from tests.topics import Record
 
@@ -93,40 +93,20 @@ def java_of(running: GatewayProcess) -> int:
     return int(found.pid)
 
 
-class HeldGateway:
+class HeldGateway(Held[GatewayProcess]):
     """running: the gateway. options: those of `gateway`."""
 
     def __init__(self, folder: Path, config: Mapping[str, object], **options: Any) -> None:
-        self._open = partial(gateway, folder, config, **options)
-        self._started = threading.Event()
-        self._error: BaseException | None = None
-        self._running: GatewayProcess | None = None
-        self._token: trio.lowlevel.TrioToken | None = None
-        self._enough = trio.Event()
-        self._thread = threading.Thread(target=trio.run, args=(self._hold,), name="gateway")
+        super().__init__("gateway", partial(gateway, folder, config, **options))
 
     @property
     def running(self) -> GatewayProcess:
-        assert self._running is not None
-        return self._running
+        assert self._held is not None
+        return self._held
 
     @property
     def address(self) -> str:
         return self.running.address
-
-    def start(self) -> None:
-        self._thread.start()
-        self._started.wait()
-        if self._error is not None:
-            raise self._error
-
-    def stop(self) -> None:
-        """Stop it. Raises what `gateway` raises at its end."""
-        if self._token is not None and self._thread.is_alive():
-            trio.from_thread.run_sync(self._enough.set, trio_token=self._token)
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
 
     async def logged(self, event: str, *, count: int = 1, **fields: object) -> Line:
         """Until the log has `count` lines with this event and these fields; returns the last of them."""
@@ -173,20 +153,7 @@ class HeldGateway:
                 return (await self.running.until(wanted, count))[count - 1]
             raise AssertionError(f"the log has no {what}: {self.running.tail()}")
 
-        def there() -> Line:
-            return trio.from_thread.run(wait, trio_token=self._token)
-
-        return await trio.to_thread.run_sync(there, abandon_on_cancel=True)
-
-    async def _hold(self) -> None:
-        try:
-            async with self._open() as self._running:
-                self._token = trio.lowlevel.current_trio_token()
-                self._started.set()
-                await self._enough.wait()
-        except BaseException as error:  # noqa: BLE001  (handed to the fixture, which raises it)
-            self._error = error
-            self._started.set()
+        return await self.do(wait, abandon=True)
 
 
 async def failed(gateway: HeldGateway, source_id: str, words: str) -> None:

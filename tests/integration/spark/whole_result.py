@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 import trio
 
-from tests.integration.wire import CLOSE, PING, PONG, TEXT, check_accepted, command, frame, frames, handshake
+from tests.integration.wire import CLOSE, PING, PONG, TEXT, command, frame, frames, shake_hands
 
 _RESULT = b'{"type":"RESULT",'
 _CHUNK = 1 << 20
@@ -56,12 +56,7 @@ async def read_all(address: str, source: str) -> Result:
     host, _, port = address.rpartition(":")
     stream = await trio.open_tcp_stream(host, int(port))
     async with stream:
-        request, accept = handshake("localhost")
-        await stream.send_all(request)
-        head = b""
-        while b"\r\n\r\n" not in head:
-            head += await stream.receive_some(1)
-        check_accepted(head, accept)
+        await shake_hands(stream)
         await stream.send_all(command("SUBSCRIBE", source, mode="push", overflow="block"))
         return await _read(stream)
 
