@@ -37,7 +37,6 @@ from kiwi_gw.api.declarations import ServiceType as ServiceType
 from kiwi_gw.api.declarations import SourceContext as SourceContext
 from kiwi_gw.api.declarations import SourceDescription as SourceDescription
 from kiwi_gw.api.declarations import SourceType as SourceType
-from kiwi_gw.api.loopback import is_loopback as is_loopback
 from kiwi_gw.api.query_engine import QueryEngine as QueryEngine
 from kiwi_gw.api.settings import Section as Section
 from kiwi_gw.api.source import Committer as Committer
@@ -63,6 +62,7 @@ from kiwi_gw.errors import PluginError as PluginError
 from kiwi_gw.errors import SchemaRefused as SchemaRefused
 from kiwi_gw.errors import SourceChanged as SourceChanged
 from kiwi_gw.errors import SourceFailed as SourceFailed
+from kiwi_gw.loopback import is_loopback as is_loopback
 from kiwi_gw.model import ANONYMOUS as ANONYMOUS
 from kiwi_gw.model import AS_JSON as AS_JSON
 from kiwi_gw.model import BY_PARTITION as BY_PARTITION

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import trio
 
-from kiwi_gw.api.loopback import is_loopback
+from kiwi_gw.loopback import is_loopback
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
+
+from kiwi_gw.loopback import is_loopback
 
 _SCHEMES = {"ws": False, "http": False, "wss": True, "https": True}
 
@@ -29,12 +30,7 @@ class Address:
     @property
     def loopback(self) -> bool:
         """Return whether what is sent there cannot leave this machine."""
-        if self.socket_path is not None or self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return self.socket_path is not None or is_loopback(self.host)
 
     def __str__(self) -> str:
         """Format it for people and logs: without the query, which may hold a token."""

@@ -7,6 +7,8 @@ import os
 import re
 from dataclasses import dataclass
 
+from kiwi_gw.loopback import is_loopback
+
 _HOST_AND_PORT = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%a-z]+)\]|(?P<host>[^\s:/\[\]]+)):(?P<port>[0-9]{1,5})")
 _LONGEST_UNIX_PATH = 107  # sun_path of Linux, without its final zero
 
@@ -21,7 +23,7 @@ class TcpAddress:
     @property
     def local(self) -> bool:
         """Return whether only this machine can reach it."""
-        return self.host.lower() == "localhost" or is_loopback(self.host)
+        return is_loopback(self.host)
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -60,16 +62,6 @@ def parse_address(text: str) -> Address:
     if port > 65_535:
         raise ValueError(f"the port must be at most 65535, not {port}")
     return TcpAddress(match["v6"] or match["host"], port)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether this is an IP address of this machine alone. IPv4 in IPv6 counts as IPv4."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
 
 
 def clash(one: Address, other: Address) -> bool:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from kiwi_gw.config.address import is_loopback
 from kiwi_gw.edge.request_head import RequestHead
+from kiwi_gw.loopback import is_loopback
 
 _ORIGIN = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://"

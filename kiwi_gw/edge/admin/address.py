@@ -9,8 +9,8 @@ from typing import TypeVar
 import structlog
 
 from kiwi_gw.config import Address, ServerSettings
-from kiwi_gw.config.address import is_loopback
 from kiwi_gw.edge.listener import ListenError
+from kiwi_gw.loopback import is_loopback
 
 log = structlog.get_logger(__name__)
 

@@ -55,6 +55,7 @@ def test_a_token_in_the_query_is_never_shown() -> None:
     [
         ("127.0.0.1:1", True),
         ("[::1]:1", True),
+        ("[::ffff:127.0.0.1]:1", True),
         ("localhost", True),
         ("unix:/x", True),
         ("10.0.0.1", False),
