@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -70,13 +72,21 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     return Scripted(monkeypatch)
 
 
-async def test_late_flights_are_shown_as_they_come_and_delays_as_a_table(
-    script: Scripted, log: Path, autojump_clock: object
-) -> None:
+@asynccontextmanager
+async def shown(log: Path) -> AsyncIterator[tuple[Results, list[str]]]:
+    """Results as they come, and what is said of them."""
     said: list[str] = []
     results = Results(ADDRESS, said.append, log)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(results.run)
+        yield results, said
+        nursery.cancel_scope.cancel()
+
+
+async def test_late_flights_are_shown_as_they_come_and_delays_as_a_table(
+    script: Scripted, log: Path, autojump_clock: object
+) -> None:
+    async with shown(log) as (results, said):
         await trio.sleep(4)
         assert said == ["Spark is starting; its results come in between once it is there"]
         for source_id in (DELAYS, LATE):
@@ -98,7 +108,6 @@ async def test_late_flights_are_shown_as_they_come_and_delays_as_a_table(
         await script.happens[DELAYS].send(Noticed("", Lag(DELAYS, 3)))
         await trio.sleep(11)
         assert len(said) == before + 3
-        nursery.cancel_scope.cancel()
     assert results.summary() == [
         "  delays-by-carrier 2 results, with 1 LAG notices",
         "  late-flights      7 results, with 0 LAG notices",
@@ -108,14 +117,10 @@ async def test_late_flights_are_shown_as_they_come_and_delays_as_a_table(
 async def test_a_spark_that_is_slow_is_no_trouble(
     script: Scripted, log: Path, autojump_clock: object
 ) -> None:
-    said: list[str] = []
-    results = Results(ADDRESS, said.append, log)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(results.run)
+    async with shown(log) as (results, said):
         await script.happens[LATE].send(Reconnecting("no answer to SUBSCRIBE in 15 s", 0.3))
         await script.happens[DELAYS].send(SubscriptionOpened(ADDRESS, Subscribed(DELAYS)))
         await trio.sleep(1)
-        nursery.cancel_scope.cancel()
     assert said == ["Spark is starting; its results come in between once it is there"]
     assert results.summary() == [
         "  delays-by-carrier no result yet",
@@ -126,17 +131,13 @@ async def test_a_spark_that_is_slow_is_no_trouble(
 async def test_the_delay_of_late_flights(
     script: Scripted, log: Path, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
-    results = Results(ADDRESS, said.append, log)
     monkeypatch.setattr("time.time", lambda: 1_000.25)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(results.run)
+    async with shown(log) as (results, said):
         for moment in ("1970-01-01T00:16:40.150000Z", "1970-01-01T00:16:40.240000Z", "no time"):
             await script.happens[LATE].send(event(LATE, FLIGHT | {"produced": moment}))
         await script.happens[LATE].send(event(LATE, FLIGHT | {"produced": "1970-01-01T00:16:40.240000Z"}))
         await script.happens[DELAYS].send(event(DELAYS, DELAY))
         await trio.sleep(2)
-        nursery.cancel_scope.cancel()
     words = "the newest came 10 ms after their flights (median)"
     assert f"late-flights: {words}" in said
     assert results.summary()[1] == f"  late-flights      4 results, with 0 LAG notices, {words}"
@@ -145,15 +146,11 @@ async def test_the_delay_of_late_flights(
 async def test_one_that_fails_is_said_and_the_other_goes_on(
     script: Scripted, log: Path, autojump_clock: object
 ) -> None:
-    said: list[str] = []
-    results = Results(ADDRESS, said.append, log)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(results.run)
+    async with shown(log) as (results, said):
         await script.happens[DELAYS].send(WatchEnded("delays-by-carrier: no room\x1b[2J"))
         await trio.sleep(1)
         await script.happens[LATE].send(event(LATE, FLIGHT))
         await trio.sleep(1)
-        nursery.cancel_scope.cancel()
     assert said[1] == "delays-by-carrier failed: delays-by-carrier: no room\\x1b[2J"
     assert said[-1].startswith("  late  MQ 3944")
     assert results.summary()[0] == "  delays-by-carrier failed: delays-by-carrier: no room\\x1b[2J"
