@@ -122,7 +122,7 @@ class Admission:
         self.identities: Counter[str] = Counter()
         self.compiling_kept: AccountCache[ClientAccount] = AccountCache()
 
-    def place(self, address: object) -> CountedConnection:
+    def new_slot(self, address: object) -> CountedConnection:
         """Make one for a socket that comes from there (as it says itself). It counts nothing yet."""
         return CountedConnection(self, client_at(address))
 
@@ -137,7 +137,7 @@ class Admission:
         if self._context.draining:
             raise RejectedError(Rejection.DRAINING, 503, "the gateway is about to stop; try again later")
 
-    # --- what places do --------------------------------------------------------------------
+    # --- what slots do ---------------------------------------------------------------------
 
     def enter(self, client: Hashable) -> None:
         """Count one more. Raises RejectedError 503."""

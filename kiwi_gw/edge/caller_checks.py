@@ -96,8 +96,8 @@ async def identify(
     """Find out who sent a plain request, as for a handshake: until it is known, it counts as a new connection
     of its address. find: where its credentials are; None: in its head. anonymous: whether clients without
     credentials are welcome. Raises RejectedError."""
-    head, place = request.credential, admission.place(request.ends.client)
-    place.enter()
+    head, slot = request.credential, admission.new_slot(request.ends.client)
+    slot.enter()
     try:
         shown = head if find is None else await find()
         if isinstance(shown, Password) and not shown.remote:
@@ -111,5 +111,5 @@ async def identify(
             origins = gateway.loaded.settings.server.allowed_origins
             await check_caller(gateway, head, identity, request.ends.here, origins)
     finally:
-        place.leave()
+        slot.leave()
     return identity

@@ -42,28 +42,28 @@ class Handshake:
         match: WebSocketMatch,
         ends: ConnectionEnds,
         remote: str,
-        place: CountedConnection,
+        slot: CountedConnection,
     ) -> Coroutine[object, object, None]:
         """Return what serves this client, which may come in. Raises RejectedError."""
         head, secure = found.head, isinstance(transport, TlsTransport)
         self._admission.check_room()
         check_origin(head, self._gateway.loaded.settings.server.allowed_origins, remote, secure=secure)
-        place.enter()
+        slot.enter()
         await self._gateway.wait_prepared()
         credential = head.credential(remote, secure=secure)
         text = ticket_of(head) if self._tickets is not None and tickets_given(self._gateway) else None
         if self._tickets is not None and text is not None:
-            identity: Identity | None = self._by_ticket(self._tickets, text, credential, place)
+            identity: Identity | None = self._by_ticket(self._tickets, text, credential, slot)
         else:
             may_log_in = match.served.route.login_seconds is not None
-            identity = await self._by_credentials(credential, ends, place, may_log_in=may_log_in)
+            identity = await self._by_credentials(credential, ends, slot, may_log_in=may_log_in)
         response = match.upgrade.response(_subprotocol(match))
         return serve_websocket(
-            self._gateway, transport, match, credential, identity, response, found.surplus, place
+            self._gateway, transport, match, credential, identity, response, found.surplus, slot
         )
 
     async def _by_credentials(
-        self, credential: HeadCredential, ends: ConnectionEnds, place: CountedConnection, *, may_log_in: bool
+        self, credential: HeadCredential, ends: ConnectionEnds, slot: CountedConnection, *, may_log_in: bool
     ) -> Identity | None:
         """Let a client in by its head. None: that has shown nothing, which will do if it may log in later; it
         is nobody until then, also where others without credentials are somebody."""
@@ -75,10 +75,10 @@ class Handshake:
             # That it is not a page under another name is known only here.
             check_host(credential, ends.here, self._own_origins(), credential.remote)
             return None
-        return _counted(identity, place)
+        return _counted(identity, slot)
 
     def _by_ticket(
-        self, tickets: Tickets, text: str, head: HeadCredential, place: CountedConnection
+        self, tickets: Tickets, text: str, head: HeadCredential, slot: CountedConnection
     ) -> Identity:
         """Let a client in by its ticket; no other comes in meanwhile, as nothing here waits. A ticket is used
         up by who comes in, or may not; who finds no room keeps it."""
@@ -89,7 +89,7 @@ class Handshake:
         if isinstance(identity, Refusal):
             login_refused(head, identity, None if isinstance(kept, Refusal) else kept.identity.name)
         try:
-            return _counted(identity, place)
+            return _counted(identity, slot)
         except RejectedError as error:
             if error.reason is Rejection.IDENTITY and not isinstance(kept, Refusal):
                 tickets.give_back(text, kept)
@@ -100,12 +100,12 @@ def _has_shown_nothing(answer: Identity | Refusal) -> bool:
     return answer.code in NOTHING_SHOWN if isinstance(answer, Refusal) else answer.anonymous
 
 
-def _counted(identity: Identity | Refusal, place: CountedConnection) -> Identity:
-    """Count it in its place. Raises RejectedError."""
+def _counted(identity: Identity | Refusal, slot: CountedConnection) -> Identity:
+    """Count it in its slot. Raises RejectedError."""
     identity = unexpired(identity)  # a ticket may outlive its credentials
     if isinstance(identity, Refusal):
         raise rejection(identity)
-    if (crowded := place.identify(identity)) is not None:
+    if (crowded := slot.identify(identity)) is not None:
         raise RejectedError(Rejection.IDENTITY, 503, f"{crowded.code}: {crowded.message}")
     return identity
 

@@ -237,10 +237,10 @@ class Listener:
         remote = _name(address) or "unix"
         limits = self._gateway.limits
         plain = SocketTransport(client)
-        place = self.admission.place(address)
+        slot = self.admission.new_slot(address)
         try:
             plain.set_options(limits.unsent_bytes)
-            rest = await self._admit(plain, address, place)
+            rest = await self._admit(plain, address, slot)
             if rest is not None:
                 await rest
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -248,11 +248,11 @@ class Listener:
         except Exception as error:
             log.error("connection failed", remote=remote, exc_info=error)
         finally:
-            place.leave()
+            slot.leave()
             plain.close()
 
     async def _admit(
-        self, plain: SocketTransport, address: object, place: CountedConnection
+        self, plain: SocketTransport, address: object, slot: CountedConnection
     ) -> Coroutine[object, object, None] | None:
         """Read the first request and see to it. What is left to do is returned: a WebSocket connection lasts,
         and should not hold on to its request for as long."""
@@ -284,7 +284,7 @@ class Listener:
             check(head)
             route = self._routes.resolve(head)
             if isinstance(route, WebSocketMatch):
-                admitted = await self._handshake.admit(transport, found, route, ends, remote, place)
+                admitted = await self._handshake.admit(transport, found, route, ends, remote, slot)
                 self._gateway.meters.handshake_over("ws", time.monotonic() - began)
                 return admitted
         except HttpError as error:

@@ -65,20 +65,20 @@ async def serve_websocket(
     identity: Identity | None,
     response: bytes,
     surplus: bytes,
-    place: CountedConnection,
+    slot: CountedConnection,
 ) -> None:
     """Serve one client until either side ends it. Closes the transport. Raises nothing but cancellation.
 
     match: the protocol, and the parameters of the path. head: of the request. identity: the client; None: it
     is to log in (`WebSocketRoute.login_seconds`). response: the head that answers the handshake. surplus:
-    what the client sent behind its handshake, and was read with it. place: where it is counted.
+    what the client sent behind its handshake, and was read with it. slot: where it is counted.
 
     An error in here ends this connection with 1011 and an id that is in the log.
     """
     async with trio.open_nursery() as nursery:
         life = _Life(nursery, gateway.limits.close_timeout_ms / 1000)
         number, known, served = gateway.next_number(), identity or ANONYMOUS, match.served
-        allowed = place.allow(known, number)
+        allowed = slot.allow(known, number)
         writer = _frame_writer(gateway, transport, life)
         connection = life.connection = Connection(
             number,
@@ -90,7 +90,7 @@ async def serve_websocket(
             head.remote,
             time.monotonic(),
             life.abort,
-            place,
+            slot,
             served.route.login_seconds if identity is None else None,
         )
         frames, allowance = _frame_reader(gateway, served), gateway.command_scheduler.allowance()
@@ -110,7 +110,7 @@ async def serve_websocket(
             pass  # it left while we said goodbye
         finally:
             connection.end()
-            place.leave()
+            slot.leave()
             writer.abandon()
             del life.connection  # they know each other
             transport.close()

@@ -65,7 +65,7 @@ class Waited:
 
 
 class ClientAccess:
-    """identity: who it is for now. number, dialect: of its connection. place: None where it is not counted.
+    """identity: who it is for now. number, dialect: of its connection. slot: None where it is not counted.
     login_seconds: it has shown no credentials yet, and has this long to log in; None: it has.
 
     subscriptions: those that run or wait for their source. delivered: events, of those that are over.
@@ -76,7 +76,7 @@ class ClientAccess:
         "_context",
         "_dialect",
         "_number",
-        "_place",
+        "_slot",
         "_waiting",
         "delivered",
         "identity",
@@ -90,7 +90,7 @@ class ClientAccess:
         number: int,
         dialect: str,
         context: GatewayContext,
-        place: AdmissionSlot | None,
+        slot: AdmissionSlot | None,
         login_seconds: float | None = None,
     ) -> None:
         self.identity = _to_keep(identity)
@@ -100,7 +100,7 @@ class ClientAccess:
         self._number = number
         self._dialect = dialect
         self._context = context
-        self._place = place
+        self._slot = slot
         self._account: ClientAccount | None = None  # made for clients with queries
         self._waiting: dict[Hashable, Waited] | None = None  # a source is seldom waited for
 
@@ -109,14 +109,14 @@ class ClientAccess:
     @property
     def who(self) -> Hashable:
         """Whose shares it uses (`client_identity.who_pays`)."""
-        client = self._place.client if self._place is not None else None
+        client = self._slot.client if self._slot is not None else None
         return who_pays(self.identity, client, self._number)
 
     def identify(self, answer: Identity | Refusal) -> Identity | Refusal:
         """Be this one from now on; or say why not, and stay. What it has still counts among the shares of the
         one before, until the rules are applied."""
-        if isinstance(answer, Identity) and self._place is not None:
-            answer = self._place.identify(answer) or answer
+        if isinstance(answer, Identity) and self._slot is not None:
+            answer = self._slot.identify(answer) or answer
         if isinstance(answer, Identity):
             before, self.login_seconds = self.who, None
             self.identity = _to_keep(answer)

@@ -74,7 +74,7 @@ class Connection:
 
     heard_at: when the client last sent a byte (monotonic seconds); kept by the reader of the socket. access:
     who the client is, what it may do and what it reads. cut_off: ends the socket after a moment, whatever the
-    client does. place: None where it is not counted.
+    client does. slot: None where it is not counted.
     due: it is to be judged again before anything else. login_seconds: as `ClientAccess` has it. calls,
     writes, turns: None until the session asks for one.
     """
@@ -90,7 +90,7 @@ class Connection:
         remote: str,
         now: float,
         cut_off: Callable[[], None],
-        place: AdmissionSlot | None = None,
+        slot: AdmissionSlot | None = None,
         login_seconds: float | None = None,
     ) -> None:
         self.number = number
@@ -99,7 +99,7 @@ class Connection:
         self.writer = writer
         self.opened_at = self.heard_at = now
         self.liveness = Liveness(now)
-        self.access = ClientAccess(identity, number, dialect, context, place, login_seconds)
+        self.access = ClientAccess(identity, number, dialect, context, slot, login_seconds)
         self._cut_off = cut_off
         self._context = context
         self._session = session

@@ -149,19 +149,19 @@ async def test_unix_sockets_have_no_address_to_count(tmp_path: Path) -> None:
 def test_a_client_is_an_ipv4_address_or_a_64_network(one: object, other: object, same: bool) -> None:
     limits = LimitSettings(max_connections_per_address=1)
     admission = Admission(Full(limits))
-    admission.place(one).enter()
+    admission.new_slot(one).enter()
     if not same:
-        admission.place(other).enter()
+        admission.new_slot(other).enter()
         return
     with pytest.raises(RejectedError) as refused:
-        admission.place(other).enter()
+        admission.new_slot(other).enter()
     assert refused.value.reason == "limit_ip"
 
 
 def test_an_identity_that_comes_later_is_counted_too_and_one_too_many_changes_nothing() -> None:
     limits = LimitSettings(max_connections_per_identity=1)
     admission = Admission(Full(limits))
-    first, second = admission.place(LOCAL), admission.place(LOCAL)
+    first, second = admission.new_slot(LOCAL), admission.new_slot(LOCAL)
     assert first.identify(Identity("ann")) is None
     assert second.identify(Identity("bob")) is None
     refusal = second.identify(Identity("ann"))
@@ -177,13 +177,13 @@ def test_an_identity_that_comes_later_is_counted_too_and_one_too_many_changes_no
 def test_who_is_refused_by_an_address_takes_no_share_of_the_rate() -> None:
     limits = LimitSettings(max_connections_per_address=1, connections_per_second=1, connections_burst=2)
     admission = Admission(Full(limits), clock=lambda: 1.0)
-    admission.place(LOCAL).enter()
+    admission.new_slot(LOCAL).enter()
     for _ in range(100):
         with pytest.raises(RejectedError, match="from this address"):
-            admission.place(LOCAL).enter()
-    admission.place(("10.0.0.1", 1)).enter()
+            admission.new_slot(LOCAL).enter()
+    admission.new_slot(("10.0.0.1", 1)).enter()
     with pytest.raises(RejectedError, match="too many new"):
-        admission.place(("10.0.0.2", 1)).enter()
+        admission.new_slot(("10.0.0.2", 1)).enter()
 
 
 def test_ten_thousand_places_leave_nothing_however_they_end() -> None:
@@ -192,12 +192,12 @@ def test_ten_thousand_places_leave_nothing_however_they_end() -> None:
     dice = random.Random(12)
     held = []
     for _ in range(10_000):
-        place = admission.place((f"10.0.0.{dice.randrange(20)}", 1))
-        held.append(place)
+        slot = admission.new_slot((f"10.0.0.{dice.randrange(20)}", 1))
+        held.append(slot)
         try:
-            place.enter()
+            slot.enter()
             for _ in range(dice.randrange(3)):
-                place.identify(dice.choice([Identity("ann"), Identity("bob"), ANONYMOUS]))
+                slot.identify(dice.choice([Identity("ann"), Identity("bob"), ANONYMOUS]))
         except RejectedError:
             pass
         if dice.random() < 0.6:
@@ -205,8 +205,8 @@ def test_ten_thousand_places_leave_nothing_however_they_end() -> None:
             leaver.leave()
             leaver.leave()
     assert sum(admission.identities.values()) <= 6
-    for place in held:
-        place.leave()
+    for slot in held:
+        slot.leave()
     assert not admission.addresses
     assert not admission.identities
 
@@ -320,7 +320,7 @@ def test_who_pays_for_a_query_is_whom_admission_counts(
     payers = []
     for number, address in enumerate((one, other)):
         accounts: Any = SimpleNamespace(account=lambda who: ClientAccount(1))
-        access = ClientAccess(identity, number, "fake", accounts, admission.place(address))
+        access = ClientAccess(identity, number, "fake", accounts, admission.new_slot(address))
         payer = access.payer(wire(replace(names(), chosen=True)))
         assert payer is not None
         payers.append(payer.identity)

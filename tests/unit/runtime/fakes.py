@@ -227,7 +227,7 @@ class Client:
     """One connection with its fakes. cut: whether it was cut off."""
 
     def __init__(
-        self, gateway: Gateway, identity: Identity, login_seconds: float | None, place: AdmissionSlot | None
+        self, gateway: Gateway, identity: Identity, login_seconds: float | None, slot: AdmissionSlot | None
     ) -> None:
         self.session, self.socket = FakeSession(), Socket()
         self.cut = False
@@ -242,7 +242,7 @@ class Client:
             "here",
             trio.current_time(),
             self._cut,
-            place,
+            slot,
             login_seconds,
         )
 
@@ -379,9 +379,9 @@ class Bench:
         self,
         identity: Identity = ANONYMOUS,
         login_seconds: float | None = None,
-        place: AdmissionSlot | None = None,
+        slot: AdmissionSlot | None = None,
     ) -> Client:
-        client = Client(self.gateway, identity, login_seconds, place)
+        client = Client(self.gateway, identity, login_seconds, slot)
         self.gateway.connection_opened(client.connection)
         client.connection.start()
         return client

@@ -555,7 +555,7 @@ async def test_one_connection_too_many_of_an_identity_is_refused_as_its_credenti
         def identify(self, identity: Identity) -> Refusal | None:
             return Refusal("too_many_connections", "no") if identity.name == "ann" else None
 
-    client = world.connect(place=Full())
+    client = world.connect(slot=Full())
     world.rules.who = Identity("ann")
     client.does(log_in())
     await client.wait_login(Refusal)
