@@ -45,7 +45,7 @@ from kiwi_gw.model import (
     Transformed,
 )
 from kiwi_gw.plugin_manager import PluginManager
-from kiwi_gw.runtime.plugin_faults import FaultBarrier, place
+from kiwi_gw.runtime.plugin_faults import FaultBarrier, fault_key
 
 log = structlog.get_logger(__name__)
 
@@ -265,7 +265,7 @@ class Hooks:
     def _failed(self, hook: str, error: BaseException) -> Refusal:
         """Count and log it. Returns what the client is told."""
         self.failures[hook] += 1
-        kind = (hook, place(error))
+        kind = (hook, fault_key(error))
         if kind not in self._told and len(self._told) < 1_000:
             self._told.add(kind)
             log.error("a plugin failed", hook=hook, exc_info=error)

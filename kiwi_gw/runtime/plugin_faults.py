@@ -73,7 +73,7 @@ def words(error: BaseException) -> str:
     return traceback.format_exception_only(error)[-1].strip()
 
 
-def place(error: BaseException) -> str:
+def fault_key(error: BaseException) -> str:
     """Name kind and origin of an error: the same whenever the same line raises it, whatever its words are."""
     where = error.__traceback__
     if where is None:

@@ -7,7 +7,7 @@ import trio
 
 from kiwi_gw.api import SourceFailed
 from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.runtime.plugin_faults import FaultBarrier, fault, place, words
+from kiwi_gw.runtime.plugin_faults import FaultBarrier, fault, fault_key, words
 
 
 async def cancelled() -> BaseException:
@@ -74,8 +74,8 @@ def raised(message: str) -> BaseException:
 
 
 def test_the_place_is_the_line_and_not_the_words() -> None:
-    assert place(raised("for ann")) == place(raised("for bob"))
-    assert place(ValueError("for ann")) != place(ValueError("for bob"))
+    assert fault_key(raised("for ann")) == fault_key(raised("for bob"))
+    assert fault_key(ValueError("for ann")) != fault_key(ValueError("for bob"))
 
 
 def test_what_is_to_go_through_comes_out_of_its_group() -> None:
