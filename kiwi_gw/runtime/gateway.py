@@ -86,7 +86,7 @@ class Gateway:
         self._preparation = preparation
         self.loaded = loaded
         self.clock = clock
-        self._place = (worker, workers)
+        self._worker_of = (worker, workers)
         self._context = PluginContext({})  # of the configuration that the plugins know
         self.hooks = Hooks(loaded.plugins)
         self.connections: set[Connection] = set()
@@ -117,7 +117,7 @@ class Gateway:
         self._services = Services()
         parts = self.hooks, self._services, self.encodings, self.memory, self.meters, clock
         self.engine_queries = EngineQueries(*parts, lambda: (self.loaded, self._context))
-        self.reload_check = ReloadCheck(self._services, self._place)
+        self.reload_check = ReloadCheck(self._services, self._worker_of)
         self._reauthorization = Reauthorization(self.hub, clock)
         self.keepalive = Keepalive(loaded.settings.server.limits)
         self.memory_watch = MemoryWatch(loaded.settings.server.limits, workers, self.encodings, self.memory)
@@ -185,7 +185,7 @@ class Gateway:
 
     def hooks_configure(self, loaded: LoadedConfig) -> None:
         """Tell the plugins. Raises PluginError if one refuses: the configuration is then not to be used."""
-        self._context = loaded.context(*self._place)
+        self._context = loaded.context(*self._worker_of)
         try:
             loaded.plugins.hook.configure(context=self._context)
         except Exception as error:

@@ -26,11 +26,11 @@ _WORTH_KEEPING = (HubState.STARTING, HubState.RUNNING)
 
 
 class ReloadCheck:
-    """services: those of the gateway. place: worker and workers, as in `PluginContext`."""
+    """services: those of the gateway. worker_of: worker and workers, as in `PluginContext`."""
 
-    def __init__(self, services: Services, place: tuple[int, int]) -> None:
+    def __init__(self, services: Services, worker_of: tuple[int, int]) -> None:
         self._services = services
-        self._place = place
+        self._worker_of = worker_of
 
     async def problems(
         self, running: LoadedConfig, wanted: LoadedConfig, runners: Iterable[SourceRunner]
@@ -43,7 +43,7 @@ class ReloadCheck:
         """
         types = wanted.plugins.source_types()
         altered = diff(running.settings, wanted.settings, types).altered
-        context = wanted.context(*self._place)
+        context = wanted.context(*self._worker_of)
         found: dict[str, list[Problem]] = {}
         kept = {runner.hub.info.id: runner for runner in runners}
         async with trio.open_nursery() as nursery:
