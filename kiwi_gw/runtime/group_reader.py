@@ -73,7 +73,7 @@ class SourceGroupReader:
         self,
         context: GroupContext,
         identity: Identity,
-        place: tuple[str, str],
+        endpoint: tuple[str, str],
         rights: ReaderRights,
         source_id: str,
         terms: GroupTerms,
@@ -81,9 +81,9 @@ class SourceGroupReader:
         sink: GroupSink,
         there: set[SourceGroupReader],
     ) -> None:
-        """Begin. identity: who reads. place: the protocol, and where its client is. there: those of this
+        """Begin. identity: who reads. endpoint: the protocol, and where its client is. there: those of this
         process; it is one of them until it is over. Raises SubscribeRefused."""
-        self._context, self._place, self._rights, self._there = context, place, rights, there
+        self._context, self._endpoint, self._rights, self._there = context, endpoint, rights, there
         self._identity = replace(identity, expires_at=None, issued_token=None)
         self.source_id, self._terms, self._wire, self._sink = source_id, terms, wire, sink
         source = context.running_source(source_id)
@@ -314,9 +314,9 @@ class SourceGroupReader:
         if not start.offsets:
             await trio.sleep(AGAIN_SECONDS)
             return None
-        identity, place, source_id = self._identity, self._place, self.source_id
+        identity, endpoint, source_id = self._identity, self._endpoint, self.source_id
         wire = self._wire(start.offsets.keys())
-        reader = RequestReader(self._context, identity, place, self._rights, source_id, wire, start)
+        reader = RequestReader(self._context, identity, endpoint, self._rights, source_id, wire, start)
         reader.overflow = OverflowPolicy.REPLAY
         try:
             async with reader:

@@ -66,13 +66,13 @@ class RequestReader:
         self,
         context: ReaderContext,
         identity: Identity,
-        place: tuple[str, str],
+        endpoint: tuple[str, str],
         rights: Turn,
         source_id: str,
         wire: WireFormat,
         start: Start | AtEvents,
     ) -> None:
-        """Prepare it. place: the protocol, and where its client is."""
+        """Prepare it. endpoint: the protocol, and where its client is."""
         self.positions: Positions = {}
         self.lost: list[Ranges] = []
         self.over: ReadingOver | None = None
@@ -83,7 +83,7 @@ class RequestReader:
         self._opened = False
         self._refused: SubscribeRefused | None = None
         self._writer = _Wakeups()
-        dialect, remote = place
+        dialect, remote = endpoint
         self._connection = Connection(
             context.next_number(),
             context,

@@ -103,12 +103,12 @@ class RequestRights:
         self,
         context: Context,
         identity: Identity,
-        place: tuple[str, str] = ("", ""),
+        endpoint: tuple[str, str] = ("", ""),
         watched: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
     ) -> None:
-        """Begin a turn. place: the protocol, and where its client is. watched: what is waited for in such a
-        block is given up when the client leaves."""
-        self._context, self._identity, self._place = context, identity, place
+        """Begin a turn. endpoint: the protocol, and where its client is. watched: what is waited for in such
+        a block is given up when the client leaves."""
+        self._context, self._identity, self._endpoint = context, identity, endpoint
         self._watched = watched
         self._allowance = context.command_scheduler.allowance()
         self._turn_began = time.monotonic()
@@ -171,7 +171,7 @@ class RequestRights:
         return SourceWriter(self._context, self._context.produce_queue(source_id), self)
 
     def read(self, source_id: str, wire: WireFormat, start: Start | AtEvents) -> RequestReader:
-        return RequestReader(self._context, self._identity, self._place, self, source_id, wire, start)
+        return RequestReader(self._context, self._identity, self._endpoint, self, source_id, wire, start)
 
     def view(self, source_id: str) -> object:
         hub, hooks = self._context.hub(source_id), self._context.hooks
@@ -185,9 +185,9 @@ class RequestRights:
         there = self._context.request_load.groups
         if len(there) >= MOST_GROUPS:
             raise RequestLimit("this gateway is a member of as many groups as it may be; try again later")
-        own = RequestRights(self._context, self._identity, self._place)
+        own = RequestRights(self._context, self._identity, self._endpoint)
         return SourceGroupReader(
-            self._context, self._identity, self._place, own, source_id, terms, wire, sink, there
+            self._context, self._identity, self._endpoint, own, source_id, terms, wire, sink, there
         )
 
     async def places(self, source_id: str, start: StartAt | AtTime) -> Positions:
