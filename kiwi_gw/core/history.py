@@ -134,7 +134,7 @@ class SharedHistoryReader:
                 self.members[member] = member.seq, inf  # it cannot stand still before it is woken
                 member.reader.cursor.park(entry)
             for served, member in enumerate(idle, 1):
-                if member.place is self:
+                if member.history_reader is self:
                     self._record_progress(member)
                 # Also one that has lost its place meanwhile: it has to ask for another.
                 member.mark_ready()
@@ -164,7 +164,7 @@ class SharedHistoryReader:
 
     def admit(self, subscription: Subscription) -> None:
         here = subscription.positions
-        subscription.place = self
+        subscription.history_reader = self
         subscription.apply(SubscriptionInput.READER_ASSIGNED)
         subscription.reader.cursor.enter(self.window, here)
         entry = self.window.find(subscription.seq)

@@ -39,7 +39,7 @@ class Subscription:
 
     began: the first event of the source's window that it may know of; all, if it began in the past. repeats:
     it began in the past, and has not had everything since. resumes: that past is where a group committed.
-    gathers: as `Open` has it. place: where it reads history.
+    gathers: as `Open` has it. history_reader: what it reads history from.
     """
 
     hub: Hub[Subscription]
@@ -51,7 +51,7 @@ class Subscription:
     writer: FrameWriter[Subscription]
     owner: Owner[Subscription]
     reader: SubscriptionReader = field(init=False)
-    place: MemberReader[Subscription] | None = None
+    history_reader: MemberReader[Subscription] | None = None
     state: SubscriptionState = SubscriptionState.OPENING
     began: int = 0
     repeats: bool = False
@@ -176,10 +176,10 @@ class Subscription:
         sent, reader = prepared.taken(taken), self.reader
         if sent.segments:
             events, finished = reader.consume(sent)
-            if self.place is not None:
+            if self.history_reader is not None:
                 self.hub.events_replayed += events
                 if finished:
-                    self.place.changed()
+                    self.history_reader.changed()
             elif reader.terms.policy is OverflowPolicy.BLOCK:
                 self.hub.freed()
         self.check_reached()
@@ -226,8 +226,8 @@ class Subscription:
                 self.give_up()
             self.mark_ready()
         if self.state is SubscriptionState.HISTORY:
-            if self.place is not None:
-                self.place.finished(self)
+            if self.history_reader is not None:
+                self.history_reader.finished(self)
         elif self.state not in READING or not cursor.at_head or self.reader.snapshot is not None:
             pass  # it has gone on elsewhere
         elif self.state is not SubscriptionState.ENDING:
@@ -286,9 +286,9 @@ class Subscription:
         self.state = new
         if old is SubscriptionState.LIVE:
             self.group.live.pop(self, None)
-        elif old is SubscriptionState.HISTORY and self.place is not None:
-            self.place.left(self)
-            self.place = None
+        elif old is SubscriptionState.HISTORY and self.history_reader is not None:
+            self.history_reader.left(self)
+            self.history_reader = None
         if new is SubscriptionState.LIVE:
             self.reader.caught_up()
             self.repeats = False

@@ -345,13 +345,14 @@ class Machine(RuleBasedStateMachine):
         assert hub.replaying == len(in_history)
         for reader in hub.replay.readers:
             assert len(reader.window) <= max(hub.limits.history_events, 3)
-            assert {s for s in open_ones if s.place is reader} == set(reader.members)
+            assert {s for s in open_ones if s.history_reader is reader} == set(reader.members)
             for member in reader.members:
                 assert (member.reader.cursor.entry is None) == (member in reader._idle)
         for subscription in open_ones:
             assert subscription.delivery.credits >= 0
-            assert (subscription.state is SubscriptionState.HISTORY) == (subscription.place is not None)
-            if subscription.place is None:
+            history = subscription.history_reader
+            assert (subscription.state is SubscriptionState.HISTORY) == (history is not None)
+            if history is None:
                 assert subscription.reader.cursor.window is hub.window
 
     def teardown(self) -> None:
