@@ -231,7 +231,7 @@ class GroupOffsets(Protocol):
     async def store(self, group: str, topic: str, positions: Mapping[int, tuple[int, str]]) -> None: ...
 
     async def state(self, group: str) -> tuple[int, str]:
-        """Return how many members it has, and of what kind they are (`GroupPlace.kind`); "" where it has
+        """Return how many members it has, and of what kind they are (`GroupMembership.kind`); "" where it has
         none."""
 
     async def forget(self, group: str) -> None:
@@ -241,8 +241,8 @@ class GroupOffsets(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupPlace:
-    """Say what one is a member of. kind: of its members; others cannot be in the group with them. session:
+class GroupMembership:
+    """Say which group one is a member of. kind: of its members; others cannot be in it with them. session:
     seconds until a member that says nothing is put out. partitions: of the topic, as they are now."""
 
     group: str
@@ -270,7 +270,7 @@ class ClientFactory(Protocol):
         """Open a consumer. live: it waits for records to come; else it reads what there is, and is answered
         at once."""
 
-    def member(self, place: GroupPlace) -> GroupMemberTask:
+    def member(self, membership: GroupMembership) -> GroupMemberTask:
         """Make a member of a group, which joins when it is run."""
 
     def producer(self, topic: str) -> RecordProducer:

@@ -34,7 +34,7 @@ from kiwi_kafka.ports import (
     AdminClient,
     ClientFactory,
     Consumer,
-    GroupPlace,
+    GroupMembership,
     MissingTopic,
     RecordProducer,
     TopicDescription,
@@ -111,9 +111,9 @@ class Kafka:
         return self._clients.producer(topic)
 
     @asynccontextmanager
-    async def join_group(self, place: GroupPlace) -> AsyncIterator[GroupMember]:
+    async def join_group(self, membership: GroupMembership) -> AsyncIterator[GroupMember]:
         """Be a member of a group while the block runs."""
-        member, scope, left = self._clients.member(place), trio.CancelScope(), trio.Event()
+        member, scope, left = self._clients.member(membership), trio.CancelScope(), trio.Event()
 
         async def be_member() -> None:
             try:

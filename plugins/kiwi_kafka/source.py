@@ -31,7 +31,7 @@ from kiwi_gw.api import (
 from kiwi_kafka.lineage import TopicLineage
 from kiwi_kafka.live.topic_reader import TopicReader
 from kiwi_kafka.monitor.topic_lookup import recreated, truncated
-from kiwi_kafka.ports import NO_ID, GroupPlace, MissingTopic, RecordProducer, TopicDescription
+from kiwi_kafka.ports import NO_ID, GroupMembership, MissingTopic, RecordProducer, TopicDescription
 from kiwi_kafka.service import Kafka
 from kiwi_kafka.settings import KafkaSourceSettings
 from kiwi_kafka.troubles import Troubles
@@ -181,10 +181,10 @@ class KafkaSource:
     ) -> AsyncIterator[GroupMember]:
         """Be a member of a consumer group (`client.group_member`)."""
         live = await self._live()
-        place = GroupPlace(
+        membership = GroupMembership(
             group, self._topic, kind, sharing, self._kafka.session_seconds, live.next.keys, begin
         )
-        async with self._kafka.join_group(place) as member:
+        async with self._kafka.join_group(membership) as member:
             yield member
 
     async def group_state(self, group: str) -> GroupState:

@@ -17,9 +17,9 @@ from kiwi_kafka.client.producer import TopicProducer
 from kiwi_kafka.ports import (
     AdminClient,
     Consumer,
+    GroupMembership,
     GroupMemberTask,
     GroupOffsets,
-    GroupPlace,
     RecordProducer,
 )
 from kiwi_kafka.settings import KafkaSettings
@@ -76,8 +76,8 @@ class BrokerClientFactory:
     def groups(self) -> GroupOffsets:
         return self._groups
 
-    def member(self, place: GroupPlace) -> GroupMemberTask:
-        return TopicGroupMember(self._groups, place)
+    def member(self, membership: GroupMembership) -> GroupMemberTask:
+        return TopicGroupMember(self._groups, membership)
 
     async def _brokers(self, timeout_ms: int) -> Brokers:
         brokers = Brokers(self._settings.servers, connection_options(self._settings, timeout_ms))

@@ -51,7 +51,7 @@ from kiwi_kafka.client.requests import (
     OffsetCommitRequest,
     SyncGroupRequest,
 )
-from kiwi_kafka.ports import GroupPlace, UnreachableError
+from kiwi_kafka.ports import GroupMembership, UnreachableError
 
 log = structlog.get_logger("kiwi_kafka")
 
@@ -71,8 +71,8 @@ _PUT_OUT: Final = {kafka_errors.UnknownMemberIdError.errno, kafka_errors.Illegal
 class TopicGroupMember:
     """Implement `kiwi_gw.api.GroupMember`. See the top of this file."""
 
-    def __init__(self, groups: GroupClient, place: GroupPlace) -> None:
-        self._groups, self._place = groups, place
+    def __init__(self, groups: GroupClient, membership: GroupMembership) -> None:
+        self._groups, self._membership = groups, membership
         self._since = time.time_ns() // 1_000_000
         self._id = ""
         self._generation = -1
@@ -124,14 +124,14 @@ class TopicGroupMember:
                         self._refused = refused
                         self._told.set()
                         return
-                    log.debug("group cannot be joined", group=self._place.group, error=str(refused))
+                    log.debug("group cannot be joined", group=self._membership.group, error=str(refused))
                 except kafka_errors.IncompatibleBrokerVersion as error:
                     self._refused = CommitRefused(RefusalCode.UNAVAILABLE, str(error))
                     self._told.set()
                     return
                 except (UnreachableError, kafka_errors.KafkaError) as error:
-                    log.debug("group cannot be joined", group=self._place.group, error=str(error))
-                    self._groups.forget_coordinator(self._place.group)
+                    log.debug("group cannot be joined", group=self._membership.group, error=str(error))
+                    self._groups.forget_coordinator(self._membership.group)
                 await trio.sleep(pauses.next())
                 self._look_alive()
         finally:
@@ -139,13 +139,13 @@ class TopicGroupMember:
 
     async def _join(self) -> bool:
         """Join the group, for the next generation. False: not yet. Raises CommitRefused."""
-        place = self._place
-        connection = await self._groups.connect(place.group)
+        membership = self._membership
+        connection = await self._groups.connect(membership.group)
         if connection is None:
             return False
         self._joining = True
         try:
-            with trio.move_on_after(2 * place.session + 5):  # others have a session to join, too
+            with trio.move_on_after(2 * membership.session + 5):  # others have a session to join, too
                 answer = await connection.ask(self._request())
                 if answer.error_code == _MEMBER_ID_REQUIRED:
                     self._id = answer.member_id
@@ -155,7 +155,7 @@ class TopicGroupMember:
                 began = trio.current_time()
                 self._id, generation, self._shared = answer.member_id, answer.generation_id, None
                 assigned = await self._share(answer) if answer.leader_id == self._id else []
-                asked = SyncGroupRequest(place.group, generation, self._id, None, assigned)
+                asked = SyncGroupRequest(membership.group, generation, self._id, None, assigned)
                 asked_at = trio.current_time()
                 given = await connection.ask(asked)
                 if not self._is_well(given.error_code):
@@ -173,21 +173,22 @@ class TopicGroupMember:
         return False
 
     def _request(self) -> JoinGroupRequest:
-        place, session = self._place, round(self._place.session * 1000)
-        protocols = [(place.kind, write_claim(place.topic, Claim(frozenset(self._has), self._since)))]
-        return JoinGroupRequest(place.group, session, session, self._id, None, PROTOCOL_TYPE, protocols)
+        membership, session = self._membership, round(self._membership.session * 1000)
+        claim = Claim(frozenset(self._has), self._since)
+        protocols = [(membership.kind, write_claim(membership.topic, claim))]
+        return JoinGroupRequest(membership.group, session, session, self._id, None, PROTOCOL_TYPE, protocols)
 
     async def _share(self, answer: Any) -> list[tuple[str, bytes]]:
         """Decide, as the leader, who has what."""
-        place = self._place
+        membership = self._membership
         with readable():
             claims = {member[0]: read_claim(member[-1]) for member in answer.members}
-        self._shared = frozenset(place.partitions())
+        self._shared = frozenset(membership.partitions())
         # Before anybody begins: what one has committed then says nothing of what the others have.
-        is_new = not await self._groups.fetch(place.group, place.topic, self._shared)
-        share_out = spread if place.sharing is Sharing.SPREAD else to_one
+        is_new = not await self._groups.fetch(membership.group, membership.topic, self._shared)
+        share_out = spread if membership.sharing is Sharing.SPREAD else to_one
         return [
-            (member, write_assignment(place.topic, Share(frozenset(has), len(claims), is_new)))
+            (member, write_assignment(membership.topic, Share(frozenset(has), len(claims), is_new)))
             for member, has in share_out(claims, self._shared).items()
         ]
 
@@ -205,10 +206,10 @@ class TopicGroupMember:
 
     async def _cursors(self, partitions: Collection[int], is_new: bool) -> dict[int, tuple[int, str]]:
         """Find where to go on in these; where nothing is committed, that is committed first."""
-        place = self._place
-        committed = await self._groups.fetch(place.group, place.topic, partitions)
+        membership = self._membership
+        committed = await self._groups.fetch(membership.group, membership.topic, partitions)
         if missing := set(partitions) - committed.keys():
-            begin = await place.begin() if is_new else {}
+            begin = await membership.begin() if is_new else {}
             first = {p: (begin.get(p, 0), "") for p in missing}
             if not await self._commit(first):
                 raise UnreachableError("where the group begins could not be committed")
@@ -217,19 +218,19 @@ class TopicGroupMember:
 
     async def _live(self) -> None:
         """Say now and then that it lives, when all do, until the group is to be joined anew."""
-        place = self._place
-        beat = (place.session + _AFTER_SESSION) / 3
+        membership = self._membership
+        beat = (membership.session + _AFTER_SESSION) / 3
         due = self._began + beat
         while True:
             await trio.sleep_until(due)
             if self._look_alive():
                 return
-            if self._shared is not None and self._shared != frozenset(place.partitions()):
+            if self._shared is not None and self._shared != frozenset(membership.partitions()):
                 return  # the topic has grown
             asked_at = trio.current_time()
             due = asked_at + beat / 2  # if nobody answers: in time for another one
-            with trio.move_on_at(min(asked_at + beat, self._alive_at + place.session)):
-                answer = await self._exchange(HeartbeatRequest(place.group, self._generation, self._id))
+            with trio.move_on_at(min(asked_at + beat, self._alive_at + membership.session)):
+                answer = await self._exchange(HeartbeatRequest(membership.group, self._generation, self._id))
                 if answer is None:
                     continue
                 if self._is_well(answer.error_code):
@@ -243,7 +244,7 @@ class TopicGroupMember:
     def _look_alive(self) -> bool:
         """Be put out, if it was silent for too long. Returns whether it was. Who waits to join anew is alive,
         and others may take long."""
-        silent = trio.current_time() - self._alive_at >= self._place.session
+        silent = trio.current_time() - self._alive_at >= self._membership.session
         if not silent or self._joining or self._generation < 0:
             return False
         self._lose()
@@ -275,7 +276,7 @@ class TopicGroupMember:
         elif error is kafka_errors.IllegalGenerationError:
             self._lose()
         elif error in NOT_THERE:
-            self._groups.forget_coordinator(self._place.group)
+            self._groups.forget_coordinator(self._membership.group)
         elif error not in _PASSING:
             check({error})
         return False
@@ -295,10 +296,10 @@ class TopicGroupMember:
     async def _commit(self, positions: Mapping[int, tuple[int, str]]) -> bool:
         """Commit once. False: not done; if it still has the partitions, it is to be tried again. Raises
         CommitRefused."""
-        place, generation = self._place, self._generation
+        membership, generation = self._membership, self._generation
         parts = [(partition, offset, text) for partition, (offset, text) in sorted(positions.items())]
-        topics = [(place.topic, parts)]
-        asked = OffsetCommitRequest(place.group, generation, self._id, _NO_RETENTION, topics)
+        topics = [(membership.topic, parts)]
+        asked = OffsetCommitRequest(membership.group, generation, self._id, _NO_RETENTION, topics)
         try:
             with readable():
                 if (answer := await self._exchange(asked)) is None:
@@ -313,19 +314,19 @@ class TopicGroupMember:
     async def _exchange(self, request: Any) -> Any:
         """Ask the coordinator. None: nobody answers, just now."""
         try:
-            return await self._groups.exchange(self._place.group, request)
+            return await self._groups.exchange(self._membership.group, request)
         except (UnreachableError, kafka_errors.KafkaError):
-            self._groups.forget_coordinator(self._place.group)
+            self._groups.forget_coordinator(self._membership.group)
             return None
 
     async def _leave(self) -> None:
         """Leave, so that the others need not wait until the session is over."""
-        place, member = self._place, self._id
+        membership, member = self._membership, self._id
         self._id, self._generation, self._has = "", -1, {}
         if not member:
             return
         with trio.move_on_after(_LEAVE_SECONDS, shield=True):
             try:
-                await self._exchange(LeaveGroupRequest(place.group, member))
+                await self._exchange(LeaveGroupRequest(membership.group, member))
             except CommitRefused as refused:
-                log.debug("group cannot be left", group=place.group, error=str(refused))
+                log.debug("group cannot be left", group=membership.group, error=str(refused))

@@ -18,9 +18,9 @@ from kiwi_kafka.ports import (
     CorruptRecordsError,
     FetchedPartition,
     GroupList,
+    GroupMembership,
     GroupMemberTask,
     GroupOffsets,
-    GroupPlace,
     MissingTopic,
     OffsetOutOfRangeError,
     OffsetsResult,
@@ -178,7 +178,7 @@ class FakeCluster:
     def groups(self) -> GroupOffsets:
         return self.kept
 
-    def member(self, place: GroupPlace) -> GroupMemberTask:
+    def member(self, membership: GroupMembership) -> GroupMemberTask:
         raise AssertionError("nobody joins a group here")
 
     async def consumer(self, *, live: bool = True) -> FakeConsumer:

@@ -16,7 +16,7 @@ from kiwi_gw.api import CommitRefused, GroupAssignment, Positions, RefusalCode, 
 from kiwi_kafka.client.group_member import TopicGroupMember
 from kiwi_kafka.client.groups import GroupClient
 from kiwi_kafka.client.requests import MemberAssignment
-from kiwi_kafka.ports import GroupPlace
+from kiwi_kafka.ports import GroupMembership
 from tests.plugins.kafka.scripted_coordinator import (
     ILLEGAL_GENERATION,
     REBALANCING,
@@ -66,8 +66,8 @@ class Gateways:
             await trio.sleep(self.begin_takes)
             return self.begins
 
-        place = GroupPlace("g", "t", kind, sharing, SESSION, lambda: self.partitions, begin)
-        made = Member(TopicGroupMember(cast("GroupClient", self._coordinator), place))
+        membership = GroupMembership("g", "t", kind, sharing, SESSION, lambda: self.partitions, begin)
+        made = Member(TopicGroupMember(cast("GroupClient", self._coordinator), membership))
 
         async def run() -> None:
             with made.scope:
