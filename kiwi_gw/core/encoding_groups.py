@@ -64,16 +64,16 @@ class EncodingGroups:
     def join(self, group: Group, payer: Payer | None) -> None:
         group.size += 1
         if group.costs is not None:
-            group.costs.joined(payer)
+            group.costs.add_payer(payer)
         if group.wire.chosen:
-            self.chosen.joined(group, payer)
+            self.chosen.add(group, payer)
 
     def leave(self, group: Group, payer: Payer | None) -> None:
         group.size -= 1
         if group.costs is not None:
-            group.costs.left(payer)
+            group.costs.remove_payer(payer)
         if group.wire.chosen:
-            self.chosen.left(group, payer)
+            self.chosen.remove(group, payer)
         if group.size == 0:
             self._groups.pop(group.wire.key, None)
             if self._evaluations is not None:

@@ -37,17 +37,20 @@ class EvaluationCosts:
         self.rest_until = 0.0
         self._light_user = True
 
-    def joined(self, payer: Payer | None) -> None:
+    def add_payer(self, payer: Payer | None) -> None:
+        """Count one subscription more of this payer; None: nobody pays for it."""
         if payer is not None:
             self.payers[payer.account] = self.payers.get(payer.account, 0) + 1
 
-    def left(self, payer: Payer | None) -> None:
+    def remove_payer(self, payer: Payer | None) -> None:
+        """Count one less."""
         if payer is not None:
             self.payers[payer.account] -= 1
             if not self.payers[payer.account]:
                 del self.payers[payer.account]
 
     def charge(self, seconds: float, now: float) -> None:
+        """Charge the group, and when enough has come up, its payers, who share it."""
         self.own.charge(seconds, now)
         self.unbilled += seconds
         if self.payers and (self.unbilled >= _BILL_SECONDS or len(self.payers) == 1):

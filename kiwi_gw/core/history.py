@@ -176,7 +176,7 @@ class SharedHistoryReader:
         subscription.mark_ready()
         self.changed()
 
-    def left(self, subscription: Subscription) -> None:
+    def member_left(self, subscription: Subscription) -> None:
         """Forget a member that has joined the window, lost its place or ended (called by itself)."""
         self.members.pop(subscription, None)
         self._idle.pop(subscription, None)

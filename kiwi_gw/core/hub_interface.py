@@ -101,7 +101,7 @@ class MemberReader(Protocol[S_contra]):
     window: Window
     changed: Callable[[], None]
 
-    def left(self, subscription: S_contra) -> None:
+    def member_left(self, subscription: S_contra) -> None:
         """Forget a member that has joined the window, lost its place or ended."""
 
     def finished(self, subscription: S_contra) -> None:

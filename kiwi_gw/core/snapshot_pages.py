@@ -105,7 +105,7 @@ class SnapshotPages:
             if index >= 0 and seq < pages[index].stop:
                 self._drop(index)
 
-    def left(self, page: SnapshotPage) -> None:
+    def release(self, page: SnapshotPage) -> None:
         """Note that a reader is through with it, or gone."""
         page.readers -= 1
         page.used_at = self._clock()

@@ -59,4 +59,4 @@ class SnapshotReader:
         cursor.unpark()
         page, self.page = self.page, None
         if page is not None:
-            self._index.pages.left(page)
+            self._index.pages.release(page)

@@ -287,7 +287,7 @@ class Subscription:
         if old is SubscriptionState.LIVE:
             self.group.live.pop(self, None)
         elif old is SubscriptionState.HISTORY and self.history_reader is not None:
-            self.history_reader.left(self)
+            self.history_reader.member_left(self)
             self.history_reader = None
         if new is SubscriptionState.LIVE:
             self.reader.caught_up()

@@ -46,12 +46,14 @@ class ChosenKeys:
             if most and _more(self._of.get(who, Counter()), group, leaving) > most:
                 raise _refused(f"{words} can have at most {most} different wire keys of a source")
 
-    def joined(self, group: Hashable, payer: Payer | None) -> None:
+    def add(self, group: Hashable, payer: Payer | None) -> None:
+        """Count one subscription more with this wire key."""
         self._all[group] += 1
         for who in _of(payer):
             self._of.setdefault(who, Counter())[group] += 1
 
-    def left(self, group: Hashable, payer: Payer | None) -> None:
+    def remove(self, group: Hashable, payer: Payer | None) -> None:
+        """Count one less."""
         _less(self._all, group)
         for who in _of(payer):
             mine = self._of[who]

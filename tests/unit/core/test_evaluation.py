@@ -279,7 +279,7 @@ def test_of_thousands_with_one_query_a_few_at_a_time_pay_and_all_pay_the_same_in
     costs = EvaluationCosts(Account(0))
     accounts = [ClientAccount(0.1) for _ in range(3_200)]
     for account in accounts:
-        costs.joined(Payer(account, "ann"))
+        costs.add_payer(Payer(account, "ann"))
     before = [0.0] * len(accounts)
     for _ in range(200):
         costs.charge(0.005, 0.0)
