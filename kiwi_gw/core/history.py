@@ -185,7 +185,7 @@ class SharedHistoryReader:
     def finished(self, subscription: Subscription) -> None:
         """Have a member that has had all that was read join the window, or wait for more (called by
         itself)."""
-        if subscription.ends_here():
+        if subscription.end_if_reached():
             return  # behind its last event there was only a hole
         if self._hub.window.reaches(subscription.positions):
             self._idle.pop(subscription, None)
@@ -378,7 +378,7 @@ def _join_window(subscription: Subscription) -> None:
     cursor.enter(hub.window, subscription.positions)
     subscription.apply(SubscriptionInput.JOINED)
     if not hub.over and cursor.at_head:
-        subscription.at_head()  # it would not be found there when the next batch comes
+        subscription.join_head()  # it would not be found there when the next batch comes
     subscription.hub.end_if_over(subscription)
     subscription.mark_ready()
 

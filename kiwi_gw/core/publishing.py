@@ -49,7 +49,7 @@ def publish(hub: SourceHub, batch: Batch) -> Generator[Batch | None, None, None]
     if not len(batch) and batch.gap is None:
         hub.window.pass_over(batch)
         for subscription in list(hub.bounded):
-            subscription.ends_here()
+            subscription.end_if_reached()
         hub.effects.hand_out()
         return
     todo = batch_pieces(batch)

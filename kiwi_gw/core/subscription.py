@@ -159,7 +159,7 @@ class Subscription:
         cursor = self.reader.cursor
         while self.state in READING and cursor.at_head:
             window = cursor.window
-            self.at_head()
+            self.join_head()
             if cursor.window is window:
                 return False
         return self.state in READING and not self.lag_due and not self.delivery.stopped
@@ -203,20 +203,20 @@ class Subscription:
             self.hub.end(self, CloseReason.LIMIT, "the limit is reached", SubscriptionInput.LIMIT_REACHED)
         elif reached is not None:
             self.tell(LimitReached(self.handle, reached[0]))
-        if not self.ends_here() and self.state in READING and self.reader.cursor.at_head:
-            self.at_head()
+        if not self.end_if_reached() and self.state in READING and self.reader.cursor.at_head:
+            self.join_head()
 
-    def ends_here(self) -> bool:
-        """Look whether it has come to its end, also where no event was left before that. Returns whether it
-        is over."""
+    def end_if_reached(self) -> bool:
+        """End it if it has come to the end that was asked for, also where no event was left before that.
+        Returns whether it is over."""
         if not self.closed and self.reader.until_reached:
             message = "the end that was asked for is reached"
             self.hub.end(self, CloseReason.UNTIL, message, SubscriptionInput.UNTIL_REACHED)
         return self.closed
 
-    def at_head(self) -> None:
+    def join_head(self) -> None:
         """Join the head, or end, as no event is left where it reads; but not before a notice that is due."""
-        if self.ends_here():
+        if self.end_if_reached():
             return
         cursor = self.reader.cursor
         if not self.reader.next_page(self.hub.window):  # it does not hold the next event any more
@@ -248,7 +248,7 @@ class Subscription:
         if decision is OverflowDecision.CLOSE:
             self.overflow()
         elif reader.cursor.at_head and reader.snapshot is None:
-            self.at_head()
+            self.join_head()
         return True
 
     def evicted(self, entry: WindowEntry, positions: Callable[[int], Positions]) -> None:
