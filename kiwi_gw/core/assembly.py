@@ -94,7 +94,7 @@ def _following(
     of the same entry is what did not fit into a frame."""
     if found.last < len(found.entry.batch):
         return None if framing is None else (found.entry, found.last)
-    following = found.entry.after
+    following = found.entry.next
     return None if following is None or cursor.misses(following) else (following, 0)
 
 

@@ -77,6 +77,6 @@ class BlockingReaders:
         return (
             window.head - seq + events > reader.terms.capacity
             or window.head - entry.base + events > window.max_events
-            or window.taken - entry.before + piece.cost + ENTRY_OVERHEAD > window.max_bytes
+            or window.bytes_taken - entry.bytes_before + piece.cost + ENTRY_OVERHEAD > window.max_bytes
             or window.short_of_memory
         )

@@ -107,7 +107,7 @@ class SharedHistoryReader:
             return True
         return (
             window.head - entry.base + len(batch) <= window.max_events
-            and window.taken - entry.before + batch.cost + ENTRY_OVERHEAD <= window.max_bytes
+            and window.bytes_taken - entry.bytes_before + batch.cost + ENTRY_OVERHEAD <= window.max_bytes
             and not window.short_of_memory
         )
 
@@ -226,9 +226,9 @@ class SharedHistoryReader:
         entry = self._mark
         if entry is None or entry.base < self.window.base:
             entry = self.window.oldest
-        while entry is not None and not entry.parked and entry.after is not None:
+        while entry is not None and not entry.parked and entry.next is not None:
             self._hub.memo.forget(entry)
-            entry = entry.after
+            entry = entry.next
         self._mark = entry
         return entry
 

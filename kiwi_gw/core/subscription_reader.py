@@ -203,8 +203,8 @@ class SubscriptionReader:
     def _drop_rest(self, entry: WindowEntry) -> None:
         """Give up the rest of an entry that leaves the window, while its events can be counted."""
         self.lag.add_loss(self.cursor.rest_of(entry))
-        if entry.after is not None:
-            self.cursor.park(entry.after)
+        if entry.next is not None:
+            self.cursor.park(entry.next)
 
     # --- the newest event of every key -----------------------------------------------------
 

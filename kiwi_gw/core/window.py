@@ -1,7 +1,7 @@
 """The bounded run of recent batches of one source, addressed by sequence number from `base` to `head`.
 
 Events are held once, as the columns that the source handed over. Readers walk from entry to entry
-(`WindowEntry.after`); a reader that is not at the head is *parked* in the entry that holds its next event, so
+(`WindowEntry.next`); a reader that is not at the head is *parked* in the entry that holds its next event, so
 that eviction finds exactly the readers whose next event goes away, and touches no others.
 """
 
@@ -32,7 +32,18 @@ class ParkedReader(Protocol):
 class WindowEntry:
     """One batch in the window, the fragments made of it so far, and the readers inside it."""
 
-    __slots__ = ("after", "base", "batch", "before", "cost", "encodings", "end", "lost", "parked", "unknown")
+    __slots__ = (
+        "base",
+        "batch",
+        "bytes_before",
+        "cost",
+        "encodings",
+        "end",
+        "lost",
+        "next",
+        "parked",
+        "unknown",
+    )
 
     def __init__(self, batch: Batch, base: int, lost: int = 0, unknown: int = 0) -> None:
         # What the source itself gave up so far, this entry's gap included: events whose number is known,
@@ -43,8 +54,8 @@ class WindowEntry:
         self.base = base
         self.end = base + len(batch.offsets)
         self.cost = batch.cost + ENTRY_OVERHEAD
-        self.before = 0  # what the window had taken in before it, in bytes
-        self.after: WindowEntry | None = None
+        self.bytes_before = 0  # that the window had taken in before it
+        self.next: WindowEntry | None = None
         self.parked: dict[ParkedReader, None] = {}
         self.encodings: dict[Hashable, Encoded] = {}
 
@@ -132,7 +143,7 @@ class Window:
         self._first = 0  # index of the oldest entry; the list is trimmed in large steps
         self.head = 0
         self.bytes = 0
-        self.taken = 0  # bytes of all entries that there ever were
+        self.bytes_taken = 0  # by all entries that there ever were
         self.lost = 0
         self.unknown = 0
         self._positions: Positions = dict(positions)
@@ -180,11 +191,11 @@ class Window:
                 self.lost += batch.gap.count
         entry = WindowEntry(batch, self.head, self.lost, self.unknown)
         if self._first < len(self._entries):
-            self._entries[-1].after = entry
+            self._entries[-1].next = entry
         self._entries.append(entry)
         self.head = entry.end
-        entry.before = self.taken
-        self.taken += entry.cost
+        entry.bytes_before = self.bytes_taken
+        self.bytes_taken += entry.cost
         self._grown(entry.cost)
         self._positions = batch.positions_at(entry.end - entry.base)
         self.trim(evicted)
@@ -262,7 +273,7 @@ class Window:
         self._first += 1
         self._grown(-entry.cost)
         evicted(entry)
-        entry.after = None
+        entry.next = None
         if self._first > 64 and self._first * 2 > len(self._entries):
             del self._entries[: self._first]
             self._first = 0

@@ -117,7 +117,7 @@ class WindowCursor:
             return False
         entry = window.find_first(seq)
         while entry is not None and (entry.lost, entry.unknown) < marks:  # no event, and known already
-            entry = entry.after
+            entry = entry.next
         if entry is not None:
             self.park(entry)
         while self.entry is not None and self.at_head:  # no events, but what was lost before them
@@ -161,8 +161,8 @@ class WindowCursor:
     def step(self, entry: WindowEntry) -> None:
         """Go on behind this entry."""
         self.unpark()
-        if entry.after is not None:
-            self.park(entry.after)
+        if entry.next is not None:
+            self.park(entry.next)
 
     def move(self, entry: WindowEntry, index: int) -> None:
         """Go on with the event of this index in an entry, or behind the entry."""
@@ -226,7 +226,7 @@ class WindowCursor:
         index = 0 if entry is None else self.seq - entry.base
         while entry is not None and entry is not stop:
             loss.add_events(entry.batch, index, floor)
-            entry, index = entry.after, 0
+            entry, index = entry.next, 0
             gap = entry.batch.gap if entry is not None else None
             if gap is not None:
                 loss.add_gap(above(gap, floor))
@@ -259,7 +259,7 @@ class WindowCursor:
         """Find the next run of events that are not below the floor, none where it is behind this entry. The
         cursor moves over what comes before it."""
         size = len(entry.batch)
-        following = self.window.positions if entry.after is None else entry.after.batch.starts
+        following = self.window.positions if entry.next is None else entry.next.batch.starts
         index = size if reached(floor, following) else self.seq - entry.base
         partitions, offsets = entry.batch.partitions, entry.batch.offsets
         while index < size and offsets[index] < floor.get(partitions[index], 0):

@@ -135,7 +135,7 @@ def test_windows_that_are_full_leave_the_encodings_their_share() -> None:
     entry = window.find(window.base)
     while entry is not None:
         memo.encoded(entry, wire(names()))
-        entry = entry.after
+        entry = entry.next
     assert len(memo._order) == 90
     assert len(window) == 90
     assert budget.used <= budget.limit

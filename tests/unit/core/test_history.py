@@ -210,7 +210,7 @@ def _encoded(reader: SharedHistoryReader, first: int, last: int) -> list[bool]:
     found, entry = [], reader.window.find(first)
     while entry is not None and entry.base < last:
         found.append(bool(entry.encodings))
-        entry = entry.after
+        entry = entry.next
     return found
 
 

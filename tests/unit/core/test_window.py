@@ -55,7 +55,7 @@ def test_window_holds_the_newest_batches_within_its_bounds(
         ):
             base, end, _ = model.pop(0)
             assert (gone[0].base, gone[0].end) == (base, end)
-            assert gone.pop(0).after is None
+            assert gone.pop(0).next is None
         assert not gone
         assert window.newest is entry
         assert (window.base, window.head, len(window)) == (model[0][0], head, head - model[0][0])
@@ -69,7 +69,7 @@ def test_window_holds_the_newest_batches_within_its_bounds(
         chain, at = [], window._entries[window._first]
         while at is not None:
             chain.append((at.base, at.end))
-            at = at.after  # type: ignore[assignment]
+            at = at.next  # type: ignore[assignment]
         assert chain == [(base, end) for base, end, _ in model]
         assert len(window._entries) <= 2 * len(model) + 130
     window.clear(gone.append)
