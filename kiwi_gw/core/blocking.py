@@ -27,13 +27,13 @@ class BlockingReaders:
 
     def add(self, subscription: Subscription) -> None:
         self._since[subscription] = None
-        self._window.keep(True)
+        self._window.pin(True)
 
     def remove(self, subscription: Subscription) -> bool:
         """Forget it. Returns whether it was one of them."""
         found = self._since.pop(subscription, self) is not self
         if found and not self._since:
-            self._window.keep(False)
+            self._window.pin(False)
         return found
 
     def holding(self, batch: Batch) -> list[Subscription]:

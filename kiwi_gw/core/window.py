@@ -94,7 +94,7 @@ class MemoryBudget:
         self.make_room()
 
     @property
-    def full(self) -> float:
+    def fill_ratio(self) -> float:
         """Which share of what is theirs the windows hold."""
         return self._windows / (self.limit - self._reserved)
 
@@ -126,7 +126,7 @@ class MemoryBudget:
     def make_room(self) -> None:
         """Have entries evicted until the windows hold no more than their share, or none can give any."""
         while self.exceeded and self._givers:
-            next(iter(self._givers[max(self._givers)])).give_up()
+            next(iter(self._givers[max(self._givers)])).evict_oldest()
 
 
 class Window:
@@ -148,7 +148,7 @@ class Window:
         self.unknown = 0
         self._positions: Positions = dict(positions)
         self._rank = 0
-        self._kept = False
+        self._pinned = False
         self._evicted: Callable[[WindowEntry], None] = _ignore
 
     @property
@@ -209,13 +209,13 @@ class Window:
             self._evict(evicted)
         self._budget.make_room()
 
-    def give_up(self) -> None:
+    def evict_oldest(self) -> None:
         """Evict the oldest entry, for the budget's sake."""
         self._evict(self._evicted)
 
-    def keep(self, kept: bool) -> None:
+    def pin(self, pinned: bool) -> None:
         """Say whether nothing is given up for the budget's sake: others give, or their sources wait."""
-        self._kept = kept
+        self._pinned = pinned
         self._grown(0)
 
     def reset(self, positions: Positions) -> None:
@@ -281,7 +281,7 @@ class Window:
     def _grown(self, size: int) -> None:
         self.bytes += size
         # The newest entry is not for giving up.
-        gives = self._first < len(self._entries) and not self._kept
+        gives = self._first < len(self._entries) and not self._pinned
         spare = self.bytes - self._entries[-1].cost if gives else 0
         rank = spare.bit_length()
         self._budget.changed(self, size, self._rank, rank)

@@ -139,7 +139,7 @@ class MemoryWatch:
         self._encodings.shrink(_ENCODINGS)
         decoded_batch.forget_all()
         if not first:
-            self._budget.shrink(max(_LEAST, _KEPT * self._budget.full))
+            self._budget.shrink(max(_LEAST, _KEPT * self._budget.fill_ratio))
 
 
 def _give_back() -> None:
