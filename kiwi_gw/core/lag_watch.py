@@ -25,7 +25,7 @@ def take_lag(subscription: Subscription, now: float) -> Lagged:
     """Make the notice that is due, with the numbers of this moment. It must be written at once."""
     reader, hub = subscription.reader, subscription.hub
     if reader.terms.acting is not OverflowPolicy.CLOSE:  # for `prepare` and `watch_lag`: no notice then
-        subscription.give_up()
+        subscription.apply_policy()
     reader.account_superseded()
     loss = reader.lag.announce(now, hub.window.head)
     hub.lag_notices += 1

@@ -138,7 +138,7 @@ class Subscription:
     def _prepare(self, max_bytes: int, max_events: int | None) -> Prepared | None:
         if self.state is SubscriptionState.HISTORY_WAITING and not self.delivery.waits_for_client:
             self.hub.ask_for_history(self)
-        if self.lag_due or self.state not in READING or self.give_up():
+        if self.lag_due or self.state not in READING or self.apply_policy():
             return None
         try:
             while self._has_more():
@@ -223,7 +223,7 @@ class Subscription:
             if self._is_read_again:
                 self.wait_for_history(self.positions)
             else:
-                self.give_up()
+                self.apply_policy()
             self.mark_ready()
         if self.state is SubscriptionState.HISTORY:
             if self.history_reader is not None:
@@ -237,12 +237,12 @@ class Subscription:
 
     # --- too far behind --------------------------------------------------------------------
 
-    def give_up(self) -> bool:
+    def apply_policy(self) -> bool:
         """Let the policy act. Returns whether nothing may be read: something was given up, or it is over."""
         if self.state in IN_HISTORY:
             return False
         reader = self.reader
-        decision = reader.give_up(self.hub.window, self.hub.last_values)
+        decision = reader.apply_policy(self.hub.window, self.hub.last_values)
         if decision is OverflowDecision.KEEP:
             return self.closed
         if decision is OverflowDecision.CLOSE:

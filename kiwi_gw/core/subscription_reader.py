@@ -152,7 +152,7 @@ class SubscriptionReader:
             return OverflowDecision.KEEP
         return decision
 
-    def give_up(self, window: Window, index: LastValues | None) -> OverflowDecision:
+    def apply_policy(self, window: Window, index: LastValues | None) -> OverflowDecision:
         """Do what the policy says of one that is not in history, but not CLOSE. Returns KEEP if nothing was
         given up. index: of the newest event of every key."""
         decision = self.decide(window)
