@@ -205,7 +205,7 @@ def _open_at_head(subscription: Subscription) -> None:
 def _open_at(subscription: Subscription, found: ResolvedStart) -> None:
     """Begin with the events at these positions, in the window or below it."""
     window, reader = subscription.hub.window, subscription.reader
-    reader.keeps = True
+    reader.rereads = True
     if window.reaches(found.positions):
         reader.cursor.enter(window, found.positions)
         subscription.apply(SubscriptionInput.JOINED)

@@ -43,16 +43,18 @@ class OverflowDecision(enum.Enum):
     CLOSE = "close"
 
 
-def decide(terms: OverflowTerms, behind: int, *, evicted: bool, lost: bool, keeps: bool) -> OverflowDecision:
+def decide(
+    terms: OverflowTerms, behind: int, *, evicted: bool, lost: bool, rereads: bool
+) -> OverflowDecision:
     """Say what happens to one that is so many events behind.
 
     evicted: its next event has left the window; lost: and it was one that the window had a number for.
-    keeps: what leaves the window is read again, as it is on its way from a start in the past, until it has
+    rereads: what leaves the window is read again, as it is on its way from a start in the past, until it has
     once been within its capacity.
     """
     acting, over = terms.acting, behind > terms.capacity
     if not evicted:
-        if keeps:
+        if rereads:
             settled = not over and acting is not OverflowPolicy.REPLAY
             return OverflowDecision.SETTLE if settled else OverflowDecision.KEEP
         if not over:

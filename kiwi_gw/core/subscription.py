@@ -262,7 +262,7 @@ class Subscription:
     @property
     def _is_read_again(self) -> bool:
         """Whether what leaves the window is read again from history."""
-        again = self.reader.keeps and self.hub.info.replayable and self.state is SubscriptionState.BEHIND
+        again = self.reader.rereads and self.hub.info.replayable and self.state is SubscriptionState.BEHIND
         return again or self.state is SubscriptionState.HISTORY
 
     def overflow(self) -> None:

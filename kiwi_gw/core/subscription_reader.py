@@ -27,12 +27,12 @@ from kiwi_gw.model import OverflowPolicy, Positions
 class SubscriptionReader:
     """See the top of this file. `window` is the source's, everywhere.
 
-    parked: what is found in the window's entries. keeps: what leaves the window is read again; always with
+    parked: what is found in the window's entries. rereads: what leaves the window is read again; always with
     policy `replay`, with another one while it is on its way from a start in the past. waited_for: its policy
     is `block`, and the source has not waited too long for it (see `blocking`).
     """
 
-    __slots__ = ("cursor", "delivery", "keeps", "lag", "snapshot", "terms", "waited_for")
+    __slots__ = ("cursor", "delivery", "lag", "rereads", "snapshot", "terms", "waited_for")
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class SubscriptionReader:
         self.lag = LagLedger(dropped_by, terms.policy)
         self.cursor = WindowCursor(window, self.lag, parked)
         self.snapshot: SnapshotReader | None = None
-        self.keeps = terms.acting is OverflowPolicy.REPLAY
+        self.rereads = terms.acting is OverflowPolicy.REPLAY
         self.waited_for = terms.policy is OverflowPolicy.BLOCK
 
     # --- where it is -----------------------------------------------------------------------
@@ -134,7 +134,7 @@ class SubscriptionReader:
         """Be at the head, with everything before it had."""
         self.cursor.unpark()
         self.cursor.pass_floor()
-        self.keeps = self.terms.acting is OverflowPolicy.REPLAY
+        self.rereads = self.terms.acting is OverflowPolicy.REPLAY
         self.lag.caught_up()
 
     # --- too far behind --------------------------------------------------------------------
@@ -145,9 +145,9 @@ class SubscriptionReader:
             return OverflowDecision.KEEP
         evicted = self.cursor.below is not None
         lost = evicted and self.cursor.seq < window.base
-        decision = decide(self.terms, self.behind(window), evicted=evicted, lost=lost, keeps=self.keeps)
+        decision = decide(self.terms, self.behind(window), evicted=evicted, lost=lost, rereads=self.rereads)
         if decision is OverflowDecision.SETTLE:
-            self.keeps = False
+            self.rereads = False
         elif self.waited_for and not evicted:
             return OverflowDecision.KEEP
         return decision
@@ -167,7 +167,7 @@ class SubscriptionReader:
         """Go on with the newest events that its capacity allows. index: and with the newest of every key
         before them. Returns whether anything was given up."""
         cursor = self.cursor
-        self.keeps = self.terms.acting is OverflowPolicy.REPLAY
+        self.rereads = self.terms.acting is OverflowPolicy.REPLAY
         stop = newest_allowed(cursor.seq, window.base, window.head, self.terms.capacity)
         if cursor.resume_floor is not None:
             entry = window.find(stop)
@@ -193,7 +193,7 @@ class SubscriptionReader:
         cursor = self.cursor
         if cursor.resume_floor is None:
             cursor.below = here
-        elif self.terms.acting is OverflowPolicy.CLOSE and not self.keeps:
+        elif self.terms.acting is OverflowPolicy.CLOSE and not self.rereads:
             cursor.entry = entry  # for the last time: what it has not had is counted from here
             return False
         else:
