@@ -23,7 +23,7 @@ from math import inf
 
 from kiwi_gw.core.hub_interface import Hub
 from kiwi_gw.core.positions import ahead, below, furthest, nearest, reached
-from kiwi_gw.core.start_resolution import ResolvedStart, Where, within
+from kiwi_gw.core.start_resolution import RequestedStart, ResolvedStart, resolve_in_known_range
 from kiwi_gw.core.states import SubscriptionInput, SubscriptionState
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import ENTRY_OVERHEAD, MemoryBudget, Window, WindowEntry
@@ -260,11 +260,11 @@ class HistoryQueue:
         """Note what history can be read again, as it was when that was asked."""
         self._offset_range, self._asked_at = offset_range, asked_at
 
-    def begin(self, where: Where) -> ResolvedStart | None:
+    def resolve_if_known(self, where: RequestedStart) -> ResolvedStart | None:
         """Find where that is, if it is in what history had a moment ago; None: it must be asked."""
         if self._offset_range is None or self._hub.now - self._asked_at >= KNOWN_SECONDS:
             return None
-        return within(where, self._offset_range, self._hub.window.positions)
+        return resolve_in_known_range(where, self._offset_range, self._hub.window.positions)
 
     # --- who waits -------------------------------------------------------------------------
 

@@ -14,14 +14,14 @@ from kiwi_gw.core.last_values import LastValues, SnapshotScan
 from kiwi_gw.core.notices import Opened, OpenFailed
 from kiwi_gw.core.start_resolution import (
     RequestedPositions,
+    RequestedStart,
     ResolvedStart,
-    Where,
-    at_once,
-    begin,
-    check_number,
-    resume,
-    until_of,
-    without_unread,
+    check_partition_count,
+    resolve,
+    resolve_in_window,
+    resolve_until,
+    skip_unread_partitions,
+    start_of_group,
 )
 from kiwi_gw.core.states import SubscriptionInput
 from kiwi_gw.core.subscription import Subscription
@@ -37,17 +37,19 @@ class Openings:
         self._replay = replay
         self._timeout = timeout
         self._deadlines: dict[Subscription, float] = {}
-        self._starts: dict[Subscription, Where] = {}
+        self._starts: dict[Subscription, RequestedStart] = {}
         self._ends: dict[Subscription, End] = {}
         self._asking: set[Subscription] = set()  # for what history says
         self._waiting: deque[Subscription] = deque()  # they came while the source started
 
     @property
-    def starts(self) -> Mapping[Subscription, Where]:
+    def starts(self) -> Mapping[Subscription, RequestedStart]:
         """What each has asked for."""
         return self._starts
 
-    def add(self, subscription: Subscription, where: Where, now: float, end: End | None = None) -> None:
+    def add(
+        self, subscription: Subscription, where: RequestedStart, now: float, end: End | None = None
+    ) -> None:
         """Take one that is to be opened. end: it depends on where the source ends by then; None: it does
         not."""
         self._deadlines[subscription] = now + self._timeout
@@ -90,7 +92,7 @@ class Openings:
         """Open one at once, if it is known where it begins, or refuse it; else ask the source's history."""
         source, where = self._source, self._starts[subscription]
         try:
-            check_number(where, source.window.positions)
+            check_partition_count(where, source.window.positions)
             if self._has_no_end(subscription) and source.info.replayable:
                 self._ask(subscription)  # its end is the origin's, maybe further than what came from it
                 return
@@ -104,14 +106,13 @@ class Openings:
             elif where is StartAt.SNAPSHOT and source.last_values is not None:
                 _open_with_snapshot(subscription, source.last_values)
             else:
-                found = at_once(where, source.window, source.info, source.expected) or self._replay.begin(
-                    where
-                )
+                found = resolve_in_window(where, source.window, source.info, source.expected)
+                found = found or self._replay.resolve_if_known(where)
                 if found is None:
                     self._ask(subscription)
                 else:
                     asked = self._ends.get(subscription)
-                    _open_at(subscription, without_unread(found, asked, source.window.positions))
+                    _open_at(subscription, skip_unread_partitions(found, asked, source.window.positions))
         except SubscribeRefused as refused:
             _refuse(subscription, refused)
 
@@ -137,9 +138,9 @@ class Openings:
                 self._check_lineage(subscription)
                 there = OffsetRange(first, offset_range.end)
                 if isinstance(where, Committed):
-                    where = resume(committed or {}, there)
-                found = begin(where, there, self._source.info)
-                found = without_unread(found, self._ends.get(subscription), offset_range.end)
+                    where = start_of_group(committed or {}, there)
+                found = resolve(where, there, self._source.info)
+                found = skip_unread_partitions(found, self._ends.get(subscription), offset_range.end)
             except SubscribeRefused as refused:
                 _refuse(subscription, refused)
             else:
@@ -164,7 +165,7 @@ class Openings:
         the source's last start nothing is read."""
         if self._has_no_end(subscription):
             known = self._source.window.positions
-            until = until_of(self._ends[subscription], end)
+            until = resolve_until(self._ends[subscription], end)
             subscription.delivery.end_at({p: offset for p, offset in until.items() if p in known})
 
     def requested_positions(self, subscription: Subscription) -> list[Positions]:

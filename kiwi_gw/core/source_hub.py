@@ -28,7 +28,7 @@ from kiwi_gw.core.last_values import LastValues
 from kiwi_gw.core.notices import SourceDegraded
 from kiwi_gw.core.openings import Openings
 from kiwi_gw.core.position_reports import PositionReports
-from kiwi_gw.core.start_resolution import Where, load, load_positions
+from kiwi_gw.core.start_resolution import RequestedStart, load_positions, read_start
 from kiwi_gw.core.states import IN_HISTORY, NOT_LIVE, SubscriptionInput, SubscriptionState
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import MemoryBudget, Window, WindowEntry, tell_parked
@@ -164,7 +164,7 @@ class SourceHub:
         if self.state not in (HubState.STARTING, HubState.RUNNING) and not held:
             raise SubscribeRefused(self.end_reason.value, self.end_message)
         terms = grant(command, self.limits, self.policies)
-        where = load(command.start, self.info)
+        where = read_start(command.start, self.info)
         asked = command.until if isinstance(command.until, Until | UntilOffset) else None
         given = command.until is not None and asked is None
         until = load_positions(command.until, self.info) if given else None
@@ -196,7 +196,7 @@ class SourceHub:
         return subscription
 
     @property
-    def unresolved(self) -> Mapping[Subscription, Where]:
+    def unresolved(self) -> Mapping[Subscription, RequestedStart]:
         """Subscriptions that wait until the source's history has said where they begin."""
         return self._openings.starts if self.state in (HubState.RUNNING, HubState.ENDED) else {}
 

@@ -37,7 +37,8 @@ class RequestedPositions:
     skip_missing: bool
 
 
-Where = StartAt | AtTime | AtOffset | RequestedPositions | Committed
+RequestedStart = StartAt | AtTime | AtOffset | RequestedPositions | Committed
+"""`Start`, in the terms of the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class ResolvedStart:
     missing: Ranges = field(default_factory=dict)
 
 
-def load(start: Start, info: SourceInfo) -> Where:
+def read_start(start: Start, info: SourceInfo) -> RequestedStart:
     """Read what is asked for, in the source's terms. Raises SubscribeRefused."""
     if isinstance(start, AtTime) and not info.replayable:
         raise SubscribeRefused(
@@ -69,7 +70,7 @@ def load_positions(positions: object, info: SourceInfo) -> Positions:
         raise SubscribeRefused(RefusalCode.POSITIONS, str(error)) from error
 
 
-def check_number(where: Where, known: Positions) -> None:
+def check_partition_count(where: RequestedStart, known: Positions) -> None:
     """Refuse positions in more partitions than the source has: no origin is to be asked about them, and they
     need not be kept until an answer comes. Raises SubscribeRefused."""
     if isinstance(where, RequestedPositions) and len(where.positions) > len(known):
@@ -79,7 +80,9 @@ def check_number(where: Where, known: Positions) -> None:
         )
 
 
-def at_once(where: Where, window: Window, info: SourceInfo, expected: Positions) -> ResolvedStart | None:
+def resolve_in_window(
+    where: RequestedStart, window: Window, info: SourceInfo, expected: Positions
+) -> ResolvedStart | None:
     """Find where that is, if the window is enough to know it; None: its history must be asked. expected: how
     far the source will come in any case.
 
@@ -91,10 +94,12 @@ def at_once(where: Where, window: Window, info: SourceInfo, expected: Positions)
         complete = where.positions.keys() == held.end.keys()
         if complete and reached(where.positions, held.first) and reached(held.end, where.positions):
             return ResolvedStart(dict(where.positions))  # without what they said beside
-    return None if info.replayable else begin(where, held, info)
+    return None if info.replayable else resolve(where, held, info)
 
 
-def within(where: Where, offset_range: OffsetRange, live: Positions) -> ResolvedStart | None:
+def resolve_in_known_range(
+    where: RequestedStart, offset_range: OffsetRange, live: Positions
+) -> ResolvedStart | None:
     """Find where that is, if it lies in what history had a moment ago, or between that and what is live;
     None: it must be asked anew. What was deleted meanwhile is announced when it is read."""
     if not isinstance(where, RequestedPositions) or where.positions.keys() != live.keys():
@@ -106,7 +111,7 @@ def within(where: Where, offset_range: OffsetRange, live: Positions) -> Resolved
     return None
 
 
-def begin(where: Where, offset_range: OffsetRange, info: SourceInfo) -> ResolvedStart:
+def resolve(where: RequestedStart, offset_range: OffsetRange, info: SourceInfo) -> ResolvedStart:
     """Find where that is in what the source has. Raises SubscribeRefused."""
     if isinstance(where, AtOffset):
         return ResolvedStart(_from_offset(where, offset_range))
@@ -136,7 +141,7 @@ def _from_offset(where: AtOffset, offset_range: OffsetRange) -> Positions:
     return {p: min(max(where.offset, start), end[p]) if p in wanted else end[p] for p, start in first.items()}
 
 
-def until_of(asked: End, end: Positions) -> Positions:
+def resolve_until(asked: End, end: Positions) -> Positions:
     """Find where it ends in the partitions that are to be read, the source's own end being there."""
     if not isinstance(asked, UntilOffset):
         return end
@@ -144,7 +149,7 @@ def until_of(asked: End, end: Positions) -> Positions:
     return {p: min(offset, asked.offset) for p, offset in end.items() if p in wanted}
 
 
-def without_unread(found: ResolvedStart, asked: End | None, end: Positions) -> ResolvedStart:
+def skip_unread_partitions(found: ResolvedStart, asked: End | None, end: Positions) -> ResolvedStart:
     """Begin at the end of the partitions that are not to be read, so that nobody reads them."""
     if not isinstance(asked, UntilOffset) or asked.partitions is None:
         return found
@@ -153,7 +158,7 @@ def without_unread(found: ResolvedStart, asked: End | None, end: Positions) -> R
     return ResolvedStart(here, {p: gone for p, gone in found.missing.items() if p in wanted})
 
 
-def resume(committed: Mapping[int, int], offset_range: OffsetRange) -> RequestedPositions:
+def start_of_group(committed: Mapping[int, int], offset_range: OffsetRange) -> RequestedPositions:
     """Say where to go on that has come so far: where nothing is committed, with the next event; what is
     committed beyond the end was in a log that is gone."""
     end = offset_range.end

@@ -18,7 +18,7 @@ from kiwi_gw.backoff import Backoff
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.core.history import HistoryQueue, SharedHistoryReader
 from kiwi_gw.core.source_hub import SourceHub
-from kiwi_gw.core.start_resolution import RequestedPositions, Where
+from kiwi_gw.core.start_resolution import RequestedPositions, RequestedStart
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import AtTime, Batch, Committed, OffsetRange, batch_pieces
@@ -282,7 +282,7 @@ class _ReaderTurn:
         return bool(reader.members)
 
 
-def _question(asks: Subscription, where: Where) -> _Question:
+def _question(asks: Subscription, where: RequestedStart) -> _Question:
     """Find what is to be asked: when, or what there is; for those who know of no history apart from those who
     may, as that can take long."""
     return (
