@@ -25,8 +25,8 @@ S_contra = TypeVar("S_contra", contravariant=True)
 
 
 class Hub(Protocol[S]):
-    """One source, as its subscriptions and their readers see it. freed: called when one may hold the source
-    no longer."""
+    """One source, as its subscriptions and their readers see it. on_freed: called when one may hold the
+    source no longer."""
 
     info: SourceInfo
     limits: HubLimits
@@ -36,7 +36,7 @@ class Hub(Protocol[S]):
     memo: EncodingMemo
     last_values: LastValues | None
     dropped: Counter[OverflowPolicy]
-    freed: Callable[[], None]
+    on_freed: Callable[[], None]
     lag_notices: int
     events_replayed: int
 

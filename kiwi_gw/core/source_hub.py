@@ -55,10 +55,10 @@ _nothing: Callable[[], None] = lambda: None  # noqa: E731
 class SourceHub:
     """See the top of this file.
 
-    clock: monotonic seconds. joined: called when there is one subscription more; freed: when one may hold the
-    source no longer; deserted: when the last one is over, while it is being closed; turned: when its state is
-    another, or what degrades it. held_by: who holds it by `block` just now, in words. traced: the source,
-    while it runs and after it, if it is.
+    clock: monotonic seconds. on_subscribed: called when there is one subscription more; on_freed: when one
+    may hold the source no longer; on_deserted: when the last one is over, while it is being closed;
+    on_state_changed: when its state is another, or what degrades it. held_by: who holds it by `block` just
+    now, in words. lineage_source: the source, while it runs and after it, if it has a lineage.
     """
 
     def __init__(
@@ -85,8 +85,8 @@ class SourceHub:
             self.last_values = LastValues(
                 limits.last_values_keys, limits.last_values_bytes, budget, self.evicted, clock
             )
-        self.joined = self.freed = self.deserted = self.turned = _nothing
-        self.traced: HasLineage | None = None
+        self.on_subscribed = self.on_freed = self.on_deserted = self.on_state_changed = _nothing
+        self.lineage_source: HasLineage | None = None
         self.held_by: list[str] = []
         self.subscribers = 0  # that are not closed
         self.bounded: dict[Subscription, None] = {}  # open ones that end somewhere
@@ -117,7 +117,7 @@ class SourceHub:
 
     @property
     def lineage(self) -> Lineage | None:
-        return None if self.traced is None else self.traced.lineage
+        return None if self.lineage_source is None else self.lineage_source.lineage
 
     def dump(self, positions: Positions) -> dict[str, object]:
         """Positions for clients, in the form of the source's codec, with what says of which history."""
@@ -191,7 +191,7 @@ class SourceHub:
             self._openings.begin(subscription)
         if self.degradation and not subscription.closed:
             subscription.tell(SourceDegraded(subscription.handle, self.info, self.degradation))
-        self.joined()
+        self.on_subscribed()
         self.effects.hand_out()
         return subscription
 
@@ -258,7 +258,7 @@ class SourceHub:
         if message == self.degradation:
             return
         self.degradation = message
-        self.turned()
+        self.on_state_changed()
         for subscription in [*self._openings.starts, *self.groups.live, *self._not_live]:
             subscription.tell(SourceDegraded(subscription.handle, self.info, message))
         self.effects.hand_out()
@@ -270,7 +270,7 @@ class SourceHub:
         if self.state is HubState.STARTING:
             self.window.reset(positions)
             self.state = HubState.RUNNING
-            self.turned()
+            self.on_state_changed()
             self._openings.source_started()
         self.begin_some()
 
@@ -347,10 +347,10 @@ class SourceHub:
             self.bounded.pop(subscription, None)
             self._reports.remove(subscription)
             if self.blocking.remove(subscription):
-                self.freed()
+                self.on_freed()
             self.groups.leave(subscription.group, subscription.payer)
             if not self.subscribers:
-                self.deserted()
+                self.on_deserted()
 
     def drained(self, subscription: Subscription) -> None:
         """Close a subscription that was sent the rest."""
@@ -385,7 +385,7 @@ class SourceHub:
         deadline: float | None,
     ) -> None:
         self.state, self.end_reason, self.end_message = state, reason, message
-        self.turned()
+        self.on_state_changed()
         for subscription in list(self._openings.starts):
             end(subscription, reason, message, item)
         for subscription in self.groups.live:

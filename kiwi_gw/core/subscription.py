@@ -181,7 +181,7 @@ class Subscription:
                 if finished:
                     self.history_reader.changed()
             elif reader.terms.policy is OverflowPolicy.BLOCK:
-                self.hub.freed()
+                self.hub.on_freed()
         self.check_reached()
         return sent.rest
 

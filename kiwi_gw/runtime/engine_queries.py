@@ -134,7 +134,7 @@ class EngineQueries:
             return
         assert self._nursery is not None  # noqa: S101  looked at in `prepare`, in the same step
         item.subscription = subscription
-        item.hub.deserted = item.over.set
+        item.hub.on_deserted = item.over.set
         self._running[item.hub] = item
         self._nursery.start_soon(self._run, item)
 

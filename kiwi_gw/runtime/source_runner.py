@@ -137,7 +137,7 @@ class HubPublisher:
         try:
             while hub.state is _RUNNING and (holders := hub.blocking.holding(piece)):
                 freed = trio.Event()
-                hub.freed = freed.set
+                hub.on_freed = freed.set
                 hub.held_by = [str(subscription.owner) for subscription in holders]
                 if trio.current_time() - self._said_at >= _HELD_LOG_SECONDS:
                     self._said_at = trio.current_time()
@@ -199,9 +199,9 @@ class SourceRunner:
         self._events_seen = 0
         self._scope = trio.CancelScope()
         self._subscribed = trio.lowlevel.ParkingLot()
-        hub.joined = self._subscriber_added
+        hub.on_subscribed = self._subscriber_added
         self.turned = trio.lowlevel.ParkingLot()
-        hub.turned = self.tell
+        hub.on_state_changed = self.tell
         self.done = trio.Event()
 
     def _subscriber_added(self) -> None:
@@ -315,7 +315,7 @@ class SourceRunner:
 
     async def _serve(self, source: Source, out: HubPublisher, start: Positions | None) -> None:
         self.source = source
-        self.hub.traced = source if isinstance(source, HasLineage) else None
+        self.hub.lineage_source = source if isinstance(source, HasLineage) else None
         if isinstance(source, History):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.history.run, source)

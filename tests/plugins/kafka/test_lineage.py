@@ -352,7 +352,7 @@ async def test_where_a_reader_is_to_end_is_of_the_same_history_too(
             info=SourceInfo("t", "kafka", EventSchema(()), codec=BY_TOPIC, replayable=True), start={0: 4}
         )
         assert isinstance(run.source, HasLineage)
-        world.hub.traced = run.source
+        world.hub.lineage_source = run.source
         for start in (StartAt.LATEST, StartAt.EARLIEST, AtPositions({"0": 1})):
             for until, words in (
                 ({"0": 5, "topic": "elsewhere"}, "deleted and created anew"),

@@ -35,7 +35,7 @@ def test_a_push_subscription_holds_the_source_while_it_has_no_room() -> None:
     world = World(BLOCK)
     client = stalled(world, capacity=4)
     freed: list[str] = []
-    world.hub.freed = lambda: freed.append("freed")
+    world.hub.on_freed = lambda: freed.append("freed")
     world.produce(3)
     assert world.hub.blocking.holding(batch(world)) == []
     assert [s.handle for s in world.hub.blocking.holding(batch(world, 2))] == ["h"]
@@ -273,7 +273,7 @@ def test_who_leaves_holds_the_source_no_longer() -> None:
     world, client = World(BLOCK), Client()
     subscription = world.subscribe(client, credit=0, capacity=1)
     freed: list[str] = []
-    world.hub.freed = lambda: freed.append("freed")
+    world.hub.on_freed = lambda: freed.append("freed")
     world.produce(1)
     assert world.hub.blocking.holding(batch(world))
     subscription.cancel()

@@ -473,7 +473,7 @@ async def test_who_brings_no_positions_does_not_wait_for_those_that_are_not_know
         await publish(script, 100)
         hub = bench.gateway.hub("news")
         assert hub is not None
-        hub.traced = cast("HasLineage", SimpleNamespace(lineage=Slow({1: 10**6, 3: 1})))
+        hub.lineage_source = cast("HasLineage", SimpleNamespace(lineage=Slow({1: 10**6, 3: 1})))
         bench.connect().does(begin(AtPositions({"0": 1})))
         await trio.sleep(0.05)  # that is being asked now
         client = bench.connect()
@@ -496,7 +496,7 @@ async def test_positions_of_an_unknown_history_wait_and_are_then_refused_for_now
         late = Late({1: 10**6, 2: 3, 3: 1})
         hub = bench.gateway.hub("news")
         assert hub is not None
-        hub.traced = cast("HasLineage", SimpleNamespace(lineage=late))
+        hub.lineage_source = cast("HasLineage", SimpleNamespace(lineage=late))
         clients = {epoch: bench.connect() for epoch in late.looks}
         for epoch, client in clients.items():
             client.does(begin(AtPositions({"0": epoch})))
