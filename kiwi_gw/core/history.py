@@ -54,7 +54,7 @@ _WAKE_AT_ONCE = 16
 class SharedHistoryReader:
     """One place in a source's history, and the subscriptions that read there.
 
-    changed: called when its driver may have something to do: room, another member, none any more.
+    on_changed: called when its driver may have something to do: room, another member, none any more.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class SharedHistoryReader:
     ) -> None:
         self.window = Window(hub.limits.history_events, hub.limits.history_bytes, budget, start)
         self.members: dict[Subscription, tuple[int, float]] = {}  # `seq`, and when it was first there
-        self.changed: Callable[[], None] = _nothing
+        self.on_changed: Callable[[], None] = _nothing
         self.closed = False
         self._idle: dict[Subscription, None] = {}
         self._mark: WindowEntry | None = None  # no member is in an entry before it
@@ -174,13 +174,13 @@ class SharedHistoryReader:
         if subscription.reader.cursor.at_head:
             self._idle[subscription] = None
         subscription.mark_ready()
-        self.changed()
+        self.on_changed()
 
     def member_left(self, subscription: Subscription) -> None:
         """Forget a member that has joined the window, lost its place or ended (called by itself)."""
         self.members.pop(subscription, None)
         self._idle.pop(subscription, None)
-        self.changed()
+        self.on_changed()
 
     def finished(self, subscription: Subscription) -> None:
         """Have a member that has had all that was read join the window, or wait for more (called by
@@ -192,7 +192,7 @@ class SharedHistoryReader:
             _join_window(subscription)
         else:
             self._idle[subscription] = None
-            self.changed()
+            self.on_changed()
 
     def sweep(self, now: float) -> None:
         """Put back those who stand still. One whose query takes long stays where it is in no other's way: its
@@ -217,7 +217,7 @@ class SharedHistoryReader:
         for member in members:
             if member.state is SubscriptionState.HISTORY_WAITING:
                 member.mark_ready()  # it asks again as soon as it can be sent to
-        self.changed()
+        self.on_changed()
         self._hub.effects.hand_out()
 
     def _slowest(self) -> WindowEntry | None:
@@ -239,12 +239,12 @@ class SharedHistoryReader:
 class HistoryQueue:
     """The history of one source, from the side of those who read it.
 
-    changed: called when there is something new to do for what opens readers.
+    on_changed: called when there is something new to do for what opens readers.
     """
 
     def __init__(self, hub: Hub[Subscription], budget: MemoryBudget) -> None:
         self.readers: list[SharedHistoryReader] = []
-        self.changed: Callable[[], None] = _nothing
+        self.on_changed: Callable[[], None] = _nothing
         self.opened = 0
         self._hub = hub
         self._budget = budget
@@ -292,11 +292,11 @@ class HistoryQueue:
             if not self._waiting:
                 self._gathers_since = self._last_came
             self._waiting[subscription] = None
-            self.changed()
+            self.on_changed()
             if self.starved:
                 for reader in self.readers:
                     if not reader.members:
-                        reader.changed()  # it is in others' way
+                        reader.on_changed()  # it is in others' way
 
     def remove(self, subscription: Subscription) -> None:
         """Let one wait no longer (called by itself)."""
@@ -339,7 +339,7 @@ class HistoryQueue:
     def closed(self, reader: SharedHistoryReader) -> None:
         """Forget a reader that is gone (called by itself)."""
         self.readers.remove(reader)
-        self.changed()
+        self.on_changed()
 
     def sweep(self, now: float) -> None:
         for reader in list(self.readers):

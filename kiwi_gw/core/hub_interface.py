@@ -96,10 +96,10 @@ class Hub(Protocol[S]):
 
 
 class MemberReader(Protocol[S_contra]):
-    """A reader of history, as its members see it. changed: its driver may have something to do."""
+    """A reader of history, as its members see it. on_changed: its driver may have something to do."""
 
     window: Window
-    changed: Callable[[], None]
+    on_changed: Callable[[], None]
 
     def member_left(self, subscription: S_contra) -> None:
         """Forget a member that has joined the window, lost its place or ended."""

@@ -65,7 +65,7 @@ class Openings:
         if subscription in self._asking:
             self._asking.remove(subscription)
             if subscription.closed:
-                self._replay.changed()  # its question may be nobody's any more
+                self._replay.on_changed()  # its question may be nobody's any more
 
     def end_late(self, now: float, *, starting: bool) -> None:
         """Refuse those whose time is up; they may try again. starting: the source does not run yet."""
@@ -154,7 +154,7 @@ class Openings:
     def _ask(self, subscription: Subscription) -> None:
         """Have history asked for it."""
         self._asking.add(subscription)
-        self._replay.changed()
+        self._replay.on_changed()
 
     def _has_no_end(self, subscription: Subscription) -> bool:
         """Say whether it depends on the source's end where this one's is, and that is not known yet."""

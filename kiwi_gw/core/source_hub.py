@@ -341,7 +341,7 @@ class SourceHub:
             self.replay.remove(subscription)
         if (new in IN_HISTORY) is not (old in IN_HISTORY):
             self.replaying += 1 if new in IN_HISTORY else -1
-            self.replay.changed()
+            self.replay.on_changed()
         if new is SubscriptionState.CLOSED:
             self.subscribers -= 1
             self.bounded.pop(subscription, None)

@@ -179,7 +179,7 @@ class Subscription:
             if self.history_reader is not None:
                 self.hub.events_replayed += events
                 if finished:
-                    self.history_reader.changed()
+                    self.history_reader.on_changed()
             elif reader.terms.policy is OverflowPolicy.BLOCK:
                 self.hub.on_freed()
         self.check_reached()

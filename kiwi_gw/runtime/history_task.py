@@ -74,7 +74,7 @@ class HistoryTask:
     async def run(self, source: History) -> None:
         """Until cancelled. Raises SourceChanged or SourceFailed where a reader does."""
         replay = self._hub.replay
-        replay.changed = self._changed
+        replay.on_changed = self._changed
         try:
             async with trio.open_nursery() as nursery:
                 while True:
@@ -88,7 +88,7 @@ class HistoryTask:
                     with trio.move_on_after(math.inf if opens_in is None else opens_in):
                         await self._todo.wait()
         finally:
-            replay.changed = _nothing
+            replay.on_changed = _nothing
             replay.close()
 
     def _changed(self) -> None:
@@ -239,7 +239,7 @@ class _ReaderTurn:
         self._signal = Wakeup()
         self._over_at = trio.current_time() + TURN_SECONDS
         self._patience, self._spent_at = PATIENCE_SECONDS, trio.current_time()
-        reader.changed = self._signal.set
+        reader.on_changed = self._signal.set
 
     @property
     def over(self) -> bool:
