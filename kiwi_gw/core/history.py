@@ -58,7 +58,7 @@ class SharedHistoryReader:
     """
 
     def __init__(
-        self, replay: HistoryQueue, hub: Hub[Subscription], start: Positions, budget: MemoryBudget
+        self, queue: HistoryQueue, hub: Hub[Subscription], start: Positions, budget: MemoryBudget
     ) -> None:
         self.window = Window(hub.limits.history_events, hub.limits.history_bytes, budget, start)
         self.members: dict[Subscription, tuple[int, float]] = {}  # `seq`, and when it was first there
@@ -66,7 +66,7 @@ class SharedHistoryReader:
         self.closed = False
         self._idle: dict[Subscription, None] = {}
         self._mark: WindowEntry | None = None  # no member is in an entry before it
-        self._replay = replay
+        self._queue = queue
         self._hub = hub
         self._target: Positions | None = None
 
@@ -198,7 +198,7 @@ class SharedHistoryReader:
         """Put back those who stand still. One whose query takes long stays where it is in no other's way: its
         events would be read again, and evaluated from the beginning."""
         for member, (seq, since) in list(self.members.items()):
-            alone = len(self.members) == 1 and not self._replay.starved
+            alone = len(self.members) == 1 and not self._queue.starved
             if member.seq != seq or member in self._idle or (alone and _awaits_query(member)):
                 self.members[member] = member.seq, now
             elif now - since >= STANDSTILL_SECONDS:
@@ -209,7 +209,7 @@ class SharedHistoryReader:
         if self.closed:
             return
         self.closed = True
-        self._replay.closed(self)
+        self._queue.closed(self)
         members = list(self.members)
         for member in members:
             member.wait_for_history(member.positions)

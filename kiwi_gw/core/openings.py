@@ -32,9 +32,9 @@ from kiwi_gw.model import CloseReason, Committed, End, OffsetRange, Positions, S
 class Openings:
     """Those of one source. timeout: seconds until one is refused that could not be opened."""
 
-    def __init__(self, source: Hub[Subscription], replay: HistoryQueue, timeout: float) -> None:
+    def __init__(self, source: Hub[Subscription], history: HistoryQueue, timeout: float) -> None:
         self._source = source
-        self._replay = replay
+        self._history = history
         self._timeout = timeout
         self._deadlines: dict[Subscription, float] = {}
         self._starts: dict[Subscription, RequestedStart] = {}
@@ -65,7 +65,7 @@ class Openings:
         if subscription in self._asking:
             self._asking.remove(subscription)
             if subscription.closed:
-                self._replay.on_changed()  # its question may be nobody's any more
+                self._history.on_changed()  # its question may be nobody's any more
 
     def end_late(self, now: float, *, starting: bool) -> None:
         """Refuse those whose time is up; they may try again. starting: the source does not run yet."""
@@ -107,7 +107,7 @@ class Openings:
                 _open_with_snapshot(subscription, source.last_values)
             else:
                 found = resolve_in_window(where, source.window, source.info, source.expected)
-                found = found or self._replay.resolve_if_known(where)
+                found = found or self._history.resolve_if_known(where)
                 if found is None:
                     self._ask(subscription)
                 else:
@@ -154,7 +154,7 @@ class Openings:
     def _ask(self, subscription: Subscription) -> None:
         """Have history asked for it."""
         self._asking.add(subscription)
-        self._replay.on_changed()
+        self._history.on_changed()
 
     def _has_no_end(self, subscription: Subscription) -> bool:
         """Say whether it depends on the source's end where this one's is, and that is not known yet."""

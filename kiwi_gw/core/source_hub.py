@@ -79,7 +79,7 @@ class SourceHub:
         self.expected: Positions = {}  # how far the source will come in any case
         self.dropped: Counter[OverflowPolicy] = Counter()  # events given up, by who gave them up
         self.effects = Effects()
-        self.replay = HistoryQueue(self, budget)
+        self.history = HistoryQueue(self, budget)
         self.last_values: LastValues | None = None
         if limits.last_values:
             self.last_values = LastValues(
@@ -98,11 +98,11 @@ class SourceHub:
         self.blocking = BlockingReaders(self.window, limits.block_timeout, clock)
         self.groups = EncodingGroups(info.id, memo, chosen, self._query_failed)
         self._clock = clock
-        self._openings = Openings(self, self.replay, limits.subscribe_timeout)
+        self._openings = Openings(self, self.history, limits.subscribe_timeout)
         self._reports = PositionReports()
         # What its subscriptions need of its parts (`hub_interface.Hub`).
         self.end = end
-        self.ask_for_history, self.waits_for_history = self.replay.enqueue, self.replay.is_queued
+        self.ask_for_history, self.waits_for_history = self.history.enqueue, self.history.is_queued
         self._not_live: dict[Subscription, None] = {}
         self._drained_at: float | None = None  # until when what is left is sent
 
@@ -307,7 +307,7 @@ class SourceHub:
         """Notice what is due without being read. Call it a few times a second."""
         now = self.now
         self._openings.end_late(now, starting=self.state is HubState.STARTING)
-        self.replay.sweep(now)
+        self.history.sweep(now)
         if self.last_values is not None:
             self.last_values.pages.sweep()
         drained = self._drained_at is not None and now >= self._drained_at
@@ -338,10 +338,10 @@ class SourceHub:
         else:
             self._not_live.pop(subscription, None)
         if old is SubscriptionState.HISTORY_WAITING:
-            self.replay.remove(subscription)
+            self.history.remove(subscription)
         if (new in IN_HISTORY) is not (old in IN_HISTORY):
             self.replaying += 1 if new in IN_HISTORY else -1
-            self.replay.on_changed()
+            self.history.on_changed()
         if new is SubscriptionState.CLOSED:
             self.subscribers -= 1
             self.bounded.pop(subscription, None)

@@ -73,7 +73,7 @@ class HistoryTask:
 
     async def run(self, source: History) -> None:
         """Until cancelled. Raises SourceChanged or SourceFailed where a reader does."""
-        replay = self._hub.replay
+        replay = self._hub.history
         replay.on_changed = self._changed
         try:
             async with trio.open_nursery() as nursery:
@@ -148,7 +148,7 @@ class HistoryTask:
             if (lineage := self._hub.lineage) is not None:
                 await lineage.learn([p for item in asking for p in self._hub.requested_positions(item)])
             if not isinstance(question, AtTime):
-                self._hub.replay.set_offset_range(offset_range, asked_at)
+                self._hub.history.set_offset_range(offset_range, asked_at)
             else:
                 offset_range = OffsetRange(await source.at(question.timestamp), offset_range.end)
         if isinstance(barrier.error, CommitRefused):
@@ -183,7 +183,7 @@ class HistoryTask:
 
     async def _serve(self, source: History, reader: SharedHistoryReader) -> None:
         """Read for one group of subscriptions until none of them is left, or others have their turn."""
-        turn = _ReaderTurn(reader, self._hub.replay)
+        turn = _ReaderTurn(reader, self._hub.history)
         backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         try:
             while True:
@@ -219,7 +219,7 @@ class HistoryTask:
                 with closing(reader.take(piece)) as steps:  # type: ignore[type-var]
                     for _ in steps:
                         await trio.lowlevel.checkpoint()
-            turn.replay.pass_by()
+            turn.queue.pass_by()
             await trio.lowlevel.checkpoint()
 
     def _failed(self, error: BaseException, event: str) -> None:
@@ -233,9 +233,9 @@ class HistoryTask:
 class _ReaderTurn:
     """The time of one reader: how long it may go on, and how long its slow members may hold it up."""
 
-    def __init__(self, reader: SharedHistoryReader, replay: HistoryQueue) -> None:
+    def __init__(self, reader: SharedHistoryReader, queue: HistoryQueue) -> None:
         self.reader = reader
-        self.replay = replay
+        self.queue = queue
         self._signal = Wakeup()
         self._over_at = trio.current_time() + TURN_SECONDS
         self._patience, self._spent_at = PATIENCE_SECONDS, trio.current_time()
@@ -243,7 +243,7 @@ class _ReaderTurn:
 
     @property
     def over(self) -> bool:
-        return self.replay.starved and trio.current_time() >= self._over_at
+        return self.queue.starved and trio.current_time() >= self._over_at
 
     async def wait(self) -> None:
         """Until there is something to do, or others are to have their turn."""
@@ -254,7 +254,7 @@ class _ReaderTurn:
     async def goes_on(self) -> bool:
         """Say whether there are members; if not, one may come back within a moment."""
         waits = True
-        while waits and not self.reader.members and not self.replay.starved:
+        while waits and not self.reader.members and not self.queue.starved:
             waits = False
             with trio.move_on_after(LINGER_SECONDS):
                 await self._signal.wait()  # it may have come and gone at once: then a moment more

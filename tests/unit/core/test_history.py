@@ -48,7 +48,7 @@ class Replayed:
         return subscription
 
     def read(self) -> None:
-        while (reader := self.world.hub.replay.open()) is not None:
+        while (reader := self.world.hub.history.open()) is not None:
             self.drivers.append(Driver(self.past, reader))
         drive(self.drivers)
 
@@ -60,7 +60,7 @@ def test_a_limit_that_is_reached_in_history_ends_it_there() -> None:
     assert len(client.places) == 7
     assert [end.reason for end in client.ends] == [CloseReason.LIMIT]
     assert it.world.hub.replaying == 0
-    assert it.world.hub.replay.readers == []
+    assert it.world.hub.history.readers == []
 
 
 def test_an_event_that_ends_a_subscription_in_history_is_its_last() -> None:
@@ -88,9 +88,9 @@ def test_positions_that_are_reached_in_history_end_it_there() -> None:
 @pytest.mark.parametrize(("until", "seconds"), [(None, 0.15), ({"0": 5, "1": 3}, 0.02)])
 def test_a_reader_is_opened_sooner_for_one_that_reads_up_to_an_end(until: object, seconds: float) -> None:
     it = Replayed()
-    assert it.world.hub.replay.opens_in is None
+    assert it.world.hub.history.opens_in is None
     it.subscribe(Client(), start=StartAt.EARLIEST, until=until)
-    assert it.world.hub.replay.opens_in == pytest.approx(seconds)
+    assert it.world.hub.history.opens_in == pytest.approx(seconds)
 
 
 def test_a_filter_in_history_costs_no_credit() -> None:
@@ -117,7 +117,7 @@ def test_a_member_that_stands_still_gives_its_place_up_and_comes_back_where_it_w
     it.world.pass_time(STANDSTILL_SECONDS)
     states.append(subscription.state)
     assert states == [SubscriptionState.HISTORY, SubscriptionState.HISTORY_WAITING]
-    assert not it.world.hub.replay.is_queued(subscription)
+    assert not it.world.hub.history.is_queued(subscription)
     it.read()
     assert len(fast.places) == 100
     subscription.add_credit(1000)
@@ -133,26 +133,26 @@ def test_members_whose_turn_has_not_come_do_not_stand_still() -> None:
     clients = [Client() for _ in range(50)]
     for client in clients:
         it.subscribe(client, start=StartAt.EARLIEST)
-    reader = it.world.hub.replay.open()
+    reader = it.world.hub.history.open()
     assert reader is not None
     driver = Driver(it.past, reader)
     while driver.step():
         it.world.pass_time(STANDSTILL_SECONDS)
         assert len(reader.members) + sum(len(client.places) == 100 for client in clients) == 50
-    assert it.world.hub.replay.opened == 1
+    assert it.world.hub.history.opened == 1
     assert all(sorted(client.places) == sorted(it.world.made) for client in clients)
 
 
 def test_one_that_waits_and_was_forgotten_is_found_by_the_sweep() -> None:
     it, client = Replayed(), Client()
     subscription = it.subscribe(client, start=StartAt.EARLIEST)
-    reader = it.world.hub.replay.open()
+    reader = it.world.hub.history.open()
     assert reader is not None
     it.world.pass_time(STANDSTILL_SECONDS)  # the LAG that is due now wakes it as well, but only once
     subscription.wait_for_history(subscription.positions)
-    assert not it.world.hub.replay.is_queued(subscription)
+    assert not it.world.hub.history.is_queued(subscription)
     it.world.pass_time(STANDSTILL_SECONDS)
-    assert it.world.hub.replay.is_queued(subscription) or subscription.state is SubscriptionState.HISTORY
+    assert it.world.hub.history.is_queued(subscription) or subscription.state is SubscriptionState.HISTORY
     it.drivers.append(Driver(it.past, reader))
     it.read()
     assert sorted(client.places) == sorted(it.world.made)
@@ -164,7 +164,7 @@ def test_those_who_are_near_share_a_reader_that_begins_with_the_first_of_them() 
     for number, client in enumerate(clients):
         it.subscribe(client, start=AtPositions({"0": 10 + number, "1": 20 - number}))
     it.read()
-    assert it.world.hub.replay.opened == 1
+    assert it.world.hub.history.opened == 1
     for number, client in enumerate(clients):
         expected = [(0, n) for n in range(10 + number, 50)] + [(1, n) for n in range(20 - number, 50)]
         assert sorted(client.places) == expected
@@ -173,7 +173,7 @@ def test_those_who_are_near_share_a_reader_that_begins_with_the_first_of_them() 
 def test_one_that_comes_later_is_served_from_memory() -> None:
     it, first, second, nearer = Replayed(), Client(), Client(), Client()
     it.subscribe(first, start=AtPositions({"0": 10, "1": 10}))
-    reader = it.world.hub.replay.open()
+    reader = it.world.hub.history.open()
     assert reader is not None
     driver = Driver(it.past, reader)
     while reader.members:
@@ -181,7 +181,7 @@ def test_one_that_comes_later_is_served_from_memory() -> None:
     reads = it.past.reads
     it.subscribe(second, start=AtPositions({"0": 10, "1": 10}))
     it.subscribe(nearer, start=AtPositions({"0": 17, "1": 23}))
-    assert (it.past.reads, it.world.hub.replay.opened) == (reads, 1)
+    assert (it.past.reads, it.world.hub.history.opened) == (reads, 1)
     assert sorted(first.places) == sorted(second.places) == [(p, n) for p in (0, 1) for n in range(10, 50)]
     assert sorted(nearer.places) == [(0, n) for n in range(17, 50)] + [(1, n) for n in range(23, 50)]
 
@@ -190,7 +190,7 @@ def test_encodings_of_what_every_member_has_had_are_let_go() -> None:
     it, fast, slow, late = Replayed(), Client(), Client(), Client()
     it.subscribe(fast, start=StartAt.EARLIEST)
     lagging = it.subscribe(slow, start=StartAt.EARLIEST, credit=40)
-    reader = it.world.hub.replay.open()
+    reader = it.world.hub.history.open()
     assert reader is not None
     driver = Driver(it.past, reader)
     while driver.step():
@@ -227,7 +227,7 @@ def test_what_history_has_is_asked_once_for_those_who_come_one_after_the_other()
 
     near = AtPositions({"0": 5, "1": 6})
     assert asks(near), "nobody knows yet"
-    hub.replay.set_offset_range(it.past.offset_range, hub.now)
+    hub.history.set_offset_range(it.past.offset_range, hub.now)
     assert not asks(near)
     assert asks(AtPositions({"0": 5})), "it does not name every partition"
     assert asks(AtPositions({"0": 51, "1": 50})), "another gateway may be further"
@@ -236,15 +236,15 @@ def test_what_history_has_is_asked_once_for_those_who_come_one_after_the_other()
     assert not asks(AtPositions({"0": 4, "1": 6})), "it was there when that was asked"
     it.world.pass_time(KNOWN_SECONDS)
     assert asks(near)
-    hub.replay.set_offset_range(it.past.offset_range, hub.now)
+    hub.history.set_offset_range(it.past.offset_range, hub.now)
     assert asks(near), "some of it is gone"
-    hub.replay.close()
+    hub.history.close()
     assert asks(AtPositions({"0": 20, "1": 20})), "it may be another source by now"
 
 
 def test_what_was_deleted_since_history_was_asked_is_announced() -> None:
     it, client = Replayed(), Client()
-    it.world.hub.replay.set_offset_range(it.past.offset_range, it.world.hub.now)
+    it.world.hub.history.set_offset_range(it.past.offset_range, it.world.hub.now)
     it.past.first = {0: 10, 1: 0}
     it.world.subscribe(client, start=AtPositions({"0": 4, "1": 6}))
     it.read()

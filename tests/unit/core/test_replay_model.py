@@ -226,7 +226,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def open_reader(self) -> None:
-        reader = self.world.hub.replay.open()
+        reader = self.world.hub.history.open()
         if reader is not None:
             self.drivers.append(Driver(self.past, reader))
 
@@ -240,17 +240,17 @@ class Machine(RuleBasedStateMachine):
     def step_all(self) -> None:
         self.open_reader()
         drive(self.drivers)
-        self.world.hub.replay.pass_by()
+        self.world.hub.history.pass_by()
 
     @rule(which=st.integers(0, 5))
     def hand_over(self, which: int) -> None:
-        readers = self.world.hub.replay.readers
+        readers = self.world.hub.history.readers
         if readers:
             readers[which % len(readers)].close()
 
     @rule()
     def restart(self) -> None:
-        self.world.hub.replay.close()
+        self.world.hub.history.close()
 
     @rule()
     def resolve(self) -> None:
@@ -335,7 +335,7 @@ class Machine(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         hub = self.world.hub
-        windows = [hub.window, *(reader.window for reader in hub.replay.readers)]
+        windows = [hub.window, *(reader.window for reader in hub.history.readers)]
         assert self.world.budget.used == sum(w.bytes for w in windows) + self.world.memo.bytes
         open_ones = [r.subscription for r in self.readers if r.subscription and not r.subscription.closed]
         assert hub.subscribers == len(open_ones)
@@ -343,7 +343,7 @@ class Machine(RuleBasedStateMachine):
             s for s in open_ones if s.state in (SubscriptionState.HISTORY, SubscriptionState.HISTORY_WAITING)
         ]
         assert hub.replaying == len(in_history)
-        for reader in hub.replay.readers:
+        for reader in hub.history.readers:
             assert len(reader.window) <= max(hub.limits.history_events, 3)
             assert {s for s in open_ones if s.history_reader is reader} == set(reader.members)
             for member in reader.members:
@@ -369,7 +369,7 @@ class Machine(RuleBasedStateMachine):
             self.resolve()
             self.open_reader()
             drive(self.drivers)
-            self.world.hub.replay.pass_by()
+            self.world.hub.history.pass_by()
             self.drivers = [driver for driver in self.drivers if not driver.reader.closed]
         for reader in self.readers:
             subscription = reader.subscription
@@ -391,7 +391,7 @@ class Machine(RuleBasedStateMachine):
                 assert walk.got + walk.dropped + walk.skipped == len(asked)
         self.world.hub.failed("over")
         self.world.hub.close()
-        self.world.hub.replay.close()
+        self.world.hub.history.close()
         assert self.world.budget.used == self.world.memo.bytes == 0
         assert self.world.hub.replaying == 0
 

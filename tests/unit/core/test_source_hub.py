@@ -819,7 +819,7 @@ def test_positions_in_more_partitions_than_a_source_has_are_refused_at_once_and_
     world = World(info=REPLAYABLE)
     client = Client()
     asked: list[bool] = []
-    world.hub.replay.on_changed = lambda: asked.append(True)
+    world.hub.history.on_changed = lambda: asked.append(True)
     world.subscribe(client, start=AtPositions({str(p): 1 for p in range(5_000)}))
     (refused,) = client.notices
     assert isinstance(refused, OpenFailed)

@@ -224,7 +224,7 @@ async def test_those_who_come_later_share_what_was_read(tmp_path: Path, autojump
         assert script.history.opened == 1
         assert script.history.read_events == 18_900  # the window always holds the last batch
         await trio.sleep(LINGER_SECONDS * 1.1)
-        assert next(iter(bench.gateway.runners())).hub.replay.readers == []
+        assert next(iter(bench.gateway.runners())).hub.history.readers == []
 
 
 async def test_a_client_that_stands_still_gives_its_place_away(
