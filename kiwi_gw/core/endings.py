@@ -17,12 +17,12 @@ _AT_ITS_PLACE: Final = (
 """What is behind that place is not lost: it was never to be sent."""
 
 
-def end(subscription: Subscription, reason: CloseReason, message: str, item: SubscriptionInput) -> None:
+def end(subscription: Subscription, reason: CloseReason, message: str, trigger: SubscriptionInput) -> None:
     """Close it and say why, or let it be sent the rest first: the state table says which."""
     if subscription.closed:
         return
     if subscription.state is SubscriptionState.OPENING:
-        subscription.apply(item)
+        subscription.apply(trigger)
         subscription.tell(OpenFailed(subscription.handle, reason.value, message))
         return
     reader, hub = subscription.reader, subscription.hub
@@ -30,12 +30,12 @@ def end(subscription: Subscription, reason: CloseReason, message: str, item: Sub
     here, pending, unknown = subscription.positions, reader.lag.dropped, reader.lag.unknown
     positions = hub.dump(here)
     unsent, uncounted = 0, False
-    if item not in _AT_ITS_PLACE:
+    if trigger not in _AT_ITS_PLACE:
         if subscription.in_history:
             uncounted = subscription.behind > 0
         else:
             unsent, uncounted = reader.unsent(hub.window)
-    if subscription.apply(item) is not SubscriptionState.CLOSED:
+    if subscription.apply(trigger) is not SubscriptionState.CLOSED:
         subscription.mark_ready()  # what is left may be nothing
         return
     reader.cursor.leave(hub.window, here)  # for who looks where it was

@@ -71,7 +71,7 @@ class Hub(Protocol[S]):
     def moved(self, subscription: S, old: SubscriptionState, new: SubscriptionState) -> None:
         """Keep in step with one that has changed its state."""
 
-    def end(self, subscription: S, reason: CloseReason, message: str, item: SubscriptionInput) -> None:
+    def end(self, subscription: S, reason: CloseReason, message: str, trigger: SubscriptionInput) -> None:
         """Close it, and tell its owner why."""
 
     def drained(self, subscription: S) -> None:

@@ -381,19 +381,19 @@ class SourceHub:
         state: HubState,
         reason: CloseReason,
         message: str,
-        item: SubscriptionInput,
+        trigger: SubscriptionInput,
         deadline: float | None,
     ) -> None:
         self.state, self.end_reason, self.end_message = state, reason, message
         self.on_state_changed()
         for subscription in list(self._openings.starts):
-            end(subscription, reason, message, item)
+            end(subscription, reason, message, trigger)
         for subscription in self.groups.live:
             if subscription.reader.cursor.caught_up:
-                end(subscription, reason, message, item)
+                end(subscription, reason, message, trigger)
             else:
                 subscription.demote()
         for subscription in list(self._not_live):
-            end(subscription, reason, message, item)  # CLOSED, or ENDING with the rest still to be sent
+            end(subscription, reason, message, trigger)  # CLOSED, or ENDING with the rest still to be sent
         self._drained_at = deadline
         self.effects.hand_out()

@@ -134,8 +134,8 @@ _MOVES: dict[SubscriptionState, dict[SubscriptionInput, SubscriptionState]] = {
 }
 
 TABLE: dict[tuple[SubscriptionState, SubscriptionInput], SubscriptionState] = {
-    **{(state, item): state for state, items in _STAYS.items() for item in items},
-    **{(state, item): to for state, moves in _MOVES.items() for item, to in moves.items()},
+    **{(state, trigger): state for state, triggers in _STAYS.items() for trigger in triggers},
+    **{(state, trigger): to for state, moves in _MOVES.items() for trigger, to in moves.items()},
 }
 
 
@@ -143,9 +143,9 @@ class IllegalTransitionError(RuntimeError):
     """A subscription was moved by what cannot happen in its state."""
 
 
-def after(state: SubscriptionState, item: SubscriptionInput) -> SubscriptionState:
-    """Return the state after `item`. Raises IllegalTransitionError where that cannot happen."""
-    new = TABLE.get((state, item))
+def after(state: SubscriptionState, trigger: SubscriptionInput) -> SubscriptionState:
+    """Return the state after `trigger`. Raises IllegalTransitionError where that cannot happen."""
+    new = TABLE.get((state, trigger))
     if new is None:
-        raise IllegalTransitionError(f"{item.value} in state {state.value}")
+        raise IllegalTransitionError(f"{trigger.value} in state {state.value}")
     return new

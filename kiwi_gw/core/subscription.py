@@ -118,11 +118,11 @@ class Subscription:
         if self.readable:
             self.mark_ready()
 
-    def cancel(self, item: SubscriptionInput = SubscriptionInput.UNSUBSCRIBE) -> None:
+    def cancel(self, trigger: SubscriptionInput = SubscriptionInput.UNSUBSCRIBE) -> None:
         """End it by the client's wish or with its connection: its owner gets no notice more."""
         self.owner = SILENCE
         if not self.closed:
-            self.apply(item)
+            self.apply(trigger)
             self.hub.effects.hand_out()
 
     # --- reading ---------------------------------------------------------------------------
@@ -278,9 +278,9 @@ class Subscription:
             SubscriptionInput.FULL if self.state is SubscriptionState.HISTORY else SubscriptionInput.EVICTED
         )
 
-    def apply(self, item: SubscriptionInput) -> SubscriptionState:
+    def apply(self, trigger: SubscriptionInput) -> SubscriptionState:
         """Move by the state table, and keep what depends on the state in step."""
-        old, new = self.state, after(self.state, item)
+        old, new = self.state, after(self.state, trigger)
         if new is old:
             return new
         self.state = new
