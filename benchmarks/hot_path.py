@@ -16,7 +16,7 @@ from typing import Final
 
 from benchmarks import records
 from kiwi_gw.core.commands import Open
-from kiwi_gw.core.encoding import EncodingMemo, wire
+from kiwi_gw.core.encoding import EncodingMemo, keyed_format
 from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.notices import Notice
 from kiwi_gw.core.publishing import publish
@@ -115,7 +115,7 @@ WAYS: Final[Mapping[str, Form]] = {
 
 def _subscribe(hub: SourceHub, number: int, form: WireFormat) -> Subscription:
     command = Open(number, INFO.id, lambda info: form)
-    return hub.subscribe(command, wire(form), WebSocketWriter(Memory(), no_task, zero), Nobody())
+    return hub.subscribe(command, keyed_format(form), WebSocketWriter(Memory(), no_task, zero), Nobody())
 
 
 def send(form: Form, batches: int, subscribers: int, events: int) -> float:

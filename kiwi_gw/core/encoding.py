@@ -67,7 +67,7 @@ class KeyedFormat:
         return (self.format.key, self.keys[:links]) if links else self.format.key
 
 
-def wire(format: WireFormat, before: Sequence[EventTransform] = ()) -> KeyedFormat:  # noqa: A002
+def keyed_format(format: WireFormat, before: Sequence[EventTransform] = ()) -> KeyedFormat:  # noqa: A002
     """Put transforms before a format."""
     links = (*before, format.transform) if format.transform is not None else tuple(before)
     if not links:

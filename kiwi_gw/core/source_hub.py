@@ -17,7 +17,7 @@ from kiwi_gw.core.blocking import BlockingReaders
 from kiwi_gw.core.commands import LabelLimit, Open
 from kiwi_gw.core.delivery import Delivery
 from kiwi_gw.core.effects import Effects
-from kiwi_gw.core.encoding import EncodingMemo, KeyedFormat, wire
+from kiwi_gw.core.encoding import EncodingMemo, KeyedFormat, keyed_format
 from kiwi_gw.core.encoding_groups import EncodingGroups, Group
 from kiwi_gw.core.endings import end
 from kiwi_gw.core.frame_writer import FrameWriter, Owner
@@ -248,7 +248,7 @@ class SourceHub:
         charged from then on, None: as before."""
         if not subscription.closed:
             # The format may be another member's of the group, but only `framing` could differ, and it stays.
-            item = wire(subscription.group.wire.format, transforms)
+            item = keyed_format(subscription.group.wire.format, transforms)
             self.groups.move(subscription, item, payer, all_at_once=True)
             subscription.read_on()
             self.effects.hand_out()

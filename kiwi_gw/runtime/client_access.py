@@ -14,7 +14,7 @@ from kiwi_gw.codes import RefusalCode
 from kiwi_gw.core.accounts import ClientAccount, Payer
 from kiwi_gw.core.commands import AddCredit, Open, OpenQuery, Reconfigure
 from kiwi_gw.core.delivery import MAX_CREDIT
-from kiwi_gw.core.encoding import KeyedFormat, wire
+from kiwi_gw.core.encoding import KeyedFormat, keyed_format
 from kiwi_gw.core.frame_writer import Owner
 from kiwi_gw.core.hub_interface import Hub
 from kiwi_gw.core.notices import (
@@ -287,7 +287,7 @@ class ClientAccess:
         queries = self._context.engine_queries
         running = queries.prepare(command.query)
         hub, make = running.hub, command.wire
-        item = wire(make(hub.info))
+        item = keyed_format(make(hub.info))
         asked = Open(command.handle, hub.info.id, make, command.mode, command.credits, command.limits)
         subscription = hub.subscribe(asked, item, writer, owner, self.payer(item))
         queries.start(running, subscription)
@@ -297,7 +297,7 @@ class ClientAccess:
         """Make a wire format of events that this client may see. Raises SubscribeRefused."""
         hooks, info = self._context.hooks, hub.info
         if self._context.engine_queries.of(hub) is not None:
-            return wire(make(info))  # it may see what it has asked for
+            return keyed_format(make(info))  # it may see what it has asked for
         refusal = hooks.authorize(self.identity, Action.SUBSCRIBE, info)
         if refusal is not None:
             source_refused(self.identity, Action.SUBSCRIBE, info, refusal)
@@ -308,7 +308,7 @@ class ClientAccess:
         if transforms:
             # Declared types tell of members that they may take out, and of none that they add.
             info = replace(info, decode=replace(info.decode, fields=""), members="")
-        return wire(make(info), transforms)
+        return keyed_format(make(info), transforms)
 
     def _refusal_of_query(self, query: EngineQuery, *, opening: bool) -> Refusal | None:
         """Say why its sources may not be read for this client; None: they may."""

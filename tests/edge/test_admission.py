@@ -18,7 +18,7 @@ import trustme
 from kiwi_gw.api import ANONYMOUS, Credential, HeadCredential, Identity, Refusal, hookimpl
 from kiwi_gw.config import LimitSettings
 from kiwi_gw.core.accounts import ClientAccount, SharedAccount
-from kiwi_gw.core.encoding import wire
+from kiwi_gw.core.encoding import keyed_format
 from kiwi_gw.edge.admission import Admission, RejectedError
 from kiwi_gw.runtime.client_access import ClientAccess
 from kiwi_gw.testing import GatewayUnderTest, ScriptedSources, open_gateway
@@ -321,7 +321,7 @@ def test_who_pays_for_a_query_is_whom_admission_counts(
     for number, address in enumerate((one, other)):
         accounts: Any = SimpleNamespace(account=lambda who: ClientAccount(1))
         access = ClientAccess(identity, number, "fake", accounts, admission.new_slot(address))
-        payer = access.payer(wire(replace(names(), chosen=True)))
+        payer = access.payer(keyed_format(replace(names(), chosen=True)))
         assert payer is not None
         payers.append(payer.identity)
     assert (payers[0] == payers[1]) is same

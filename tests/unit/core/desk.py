@@ -18,7 +18,7 @@ from kiwi_gw.core.commands import (
     Reply,
     Session,
 )
-from kiwi_gw.core.encoding import EncodingMemo, wire
+from kiwi_gw.core.encoding import EncodingMemo, keyed_format
 from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.notices import (
     Cancelled,
@@ -136,11 +136,11 @@ class Desk:
             words = "No source exists with the specified ID"
             self.carry_out(self.session.notice(OpenFailed(command.handle, "refused", words)))
             return
-        hub.subscribe(command, wire(command.wire(hub.info)), self.writer, self, self.payer)
+        hub.subscribe(command, keyed_format(command.wire(hub.info)), self.writer, self, self.payer)
 
     def _recast(self, command: Reconfigure) -> None:
         subscription = self.open[command.handle]
-        item = wire(command.wire(subscription.hub.info))
+        item = keyed_format(command.wire(subscription.hub.info))
         try:
             subscription.hub.reconfigure(subscription, item, command.limits, fewer=command.fewer)
         except SubscribeRefused as refused:

@@ -14,7 +14,7 @@ from itertools import accumulate
 
 from kiwi_gw.core.accounts import Payer
 from kiwi_gw.core.commands import LabelLimit, Open
-from kiwi_gw.core.encoding import EncodingMemo, wire
+from kiwi_gw.core.encoding import EncodingMemo, keyed_format
 from kiwi_gw.core.evaluation import Evaluations
 from kiwi_gw.core.evaluation_costs import CpuShares
 from kiwi_gw.core.hub_limits import HubLimits
@@ -444,7 +444,7 @@ class World:
             until,
             report_every,
         )
-        item = wire(made, before if interceptor is None else [transform(interceptor)])
+        item = keyed_format(made, before if interceptor is None else [transform(interceptor)])
         return self.hub.subscribe(command, item, client.writer, client, payer)
 
     def pass_time(self, seconds: float) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kiwi_gw.core.encoding import EncodingMemo, weight, wire
+from kiwi_gw.core.encoding import EncodingMemo, keyed_format, weight
 from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.publishing import publish
 from kiwi_gw.core.states import SubscriptionState
@@ -102,7 +102,7 @@ def test_the_memo_is_a_bounded_lru(bound: int, memory: int, asks: list[tuple[int
     entries = [entry_of(n * 10, n) for n in range(6)]
     model: dict[tuple[int, str], int] = {}  # sizes, the one used last at the end
     for which, name, action in asks:
-        entry, item = entries[which], wire(names(name))
+        entry, item = entries[which], keyed_format(names(name))
         if action == 0:
             memo.forget(entry)
             model = {key: size for key, size in model.items() if key[0] != which}
@@ -134,7 +134,7 @@ def test_windows_that_are_full_leave_the_encodings_their_share() -> None:
     assert len(window) == 90
     entry = window.find(window.base)
     while entry is not None:
-        memo.encoded(entry, wire(names()))
+        memo.encoded(entry, keyed_format(names()))
         entry = entry.next
     assert len(memo._order) == 90
     assert len(window) == 90
@@ -341,14 +341,14 @@ def test_what_transforms_leave_is_counted_and_let_go() -> None:
         WindowEntry(Batch({0: n}, [0, 0], [n, n + 1], {"value": ["a", "b"]}, 100), n) for n in range(0, 40, 2)
     ]
     for entry in entries:
-        memo.encoded(entry, wire(with_values(), chain), keep=False)
+        memo.encoded(entry, keyed_format(with_values(), chain), keep=False)
     held = memo.bytes
     assert budget.used == held > 8 * 100
     memo.shrink(0)
     assert memo.bytes == budget.used == 0
     memo.shrink(1)
     for entry in entries:
-        memo.encoded(entry, wire(with_values(), chain), keep=False)
+        memo.encoded(entry, keyed_format(with_values(), chain), keep=False)
     assert memo.bytes == held, "so many, however many there were"
     for entry in entries:
         memo.forget(entry)

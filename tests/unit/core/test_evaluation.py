@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kiwi_gw.core import evaluation, evaluation_costs
 from kiwi_gw.core.accounts import Account, ClientAccount, Payer
-from kiwi_gw.core.encoding import wire
+from kiwi_gw.core.encoding import keyed_format
 from kiwi_gw.core.evaluation import FIRST_IDLE_SECONDS, IDLE_SECONDS, Evaluations
 from kiwi_gw.core.evaluation_costs import CpuShares, EvaluationCosts
 from kiwi_gw.core.hub_limits import HubLimits
@@ -425,8 +425,8 @@ def test_a_query_that_is_exchanged_and_comes_back_while_it_rests_goes_on() -> No
     subscription = one.subscribe(client, form)
     one.produce(1)
     one.produce(3)
-    subscription.hub.reconfigure(subscription, wire(other), {})
-    subscription.hub.reconfigure(subscription, wire(form), {})
+    subscription.hub.reconfigure(subscription, keyed_format(other), {})
+    subscription.hub.reconfigure(subscription, keyed_format(form), {})
     finish(one)
     assert client.places == one.made
     assert len(evaluations(one)) == 0
@@ -471,9 +471,9 @@ class Crowd(RuleBasedStateMachine):
     def exchange(self, which: int, query: int, whole: bool) -> None:
         _, subscription, _ = self.here[which % len(self.here)]
         if whole:
-            subscription.hub.reconfigure(subscription, wire(self.form(query)), {})
+            subscription.hub.reconfigure(subscription, keyed_format(self.form(query)), {})
         else:
-            self.one.hub.groups.move(subscription, wire(self.form(query)), all_at_once=True)
+            self.one.hub.groups.move(subscription, keyed_format(self.form(query)), all_at_once=True)
             subscription.writer.mark_ready(subscription)
 
     @rule(events=st.integers(1, 4))

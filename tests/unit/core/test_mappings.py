@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from itertools import accumulate, count
 
 from kiwi_gw.core.commands import AddCredit, Cancel, Close, Command, LabelLimit, Open, Reconfigure, Reply
-from kiwi_gw.core.encoding import wire
+from kiwi_gw.core.encoding import keyed_format
 from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.notices import (
     Cancelled,
@@ -504,7 +504,7 @@ class Named:
         body = Framing(lambda size: b'{"messages":[', b"]}", separator=1, max_bytes=1 << 20)
         form = each("pulsar", write, body)
         command = Open("name", source, lambda info: form)
-        self.subscription = gateway.hubs[source].subscribe(command, wire(form), self.mailbox, self)
+        self.subscription = gateway.hubs[source].subscribe(command, keyed_format(form), self.mailbox, self)
 
     def notify(self, subscription: Subscription, notice: Notice) -> None:
         self.notices.append(notice)

@@ -15,7 +15,7 @@ from kiwi_gw.core import publishing
 from kiwi_gw.core.accounts import ClientAccount, Payer
 from kiwi_gw.core.commands import LabelLimit
 from kiwi_gw.core.delivery import MAX_CREDIT
-from kiwi_gw.core.encoding import wire
+from kiwi_gw.core.encoding import keyed_format
 from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.notices import Ended, Lagged, LimitReached, Notice, Opened, OpenFailed
 from kiwi_gw.core.publishing import buffer_pieces, publish
@@ -107,10 +107,10 @@ def test_wire_keys_are_bounded_and_freed() -> None:
     world.subscribe(Client(), chosen("a")).cancel()
     with pytest.raises(SubscribeRefused, match="already has 2 different wire keys"):
         world.subscribe(Client(), chosen("c"))
-    first.hub.reconfigure(first, wire(chosen("c")), {})  # the last of its key may change it
+    first.hub.reconfigure(first, keyed_format(chosen("c")), {})  # the last of its key may change it
     shared = world.subscribe(Client(), chosen("b"))
     with pytest.raises(SubscribeRefused):
-        shared.hub.reconfigure(shared, wire(chosen("d")), {})
+        shared.hub.reconfigure(shared, keyed_format(chosen("d")), {})
     assert shared.group.wire.key == chosen("b").key
     first.cancel()
     world.subscribe(Client(), chosen("d"))
@@ -138,7 +138,7 @@ def test_one_client_does_not_use_up_the_wire_keys_of_all() -> None:
     world.subscribe(Client(), chosen("b"), payer=one)  # the same again does not count as another
     with pytest.raises(SubscribeRefused, match="a connection can have at most 2 different wire keys"):
         world.subscribe(Client(), chosen("c"), payer=one)
-    first.hub.reconfigure(first, wire(chosen("c")), {})  # another one instead
+    first.hub.reconfigure(first, keyed_format(chosen("c")), {})  # another one instead
     world.subscribe(Client(), chosen("d"), payer=more)
     with pytest.raises(SubscribeRefused, match="a client can have at most 3 different wire keys"):
         world.subscribe(Client(), chosen("e"), payer=more)
@@ -154,7 +154,7 @@ def test_recast_after_the_end_changes_nothing() -> None:
     world = World()
     subscription = world.subscribe(Client())
     subscription.cancel()
-    subscription.hub.reconfigure(subscription, wire(names("other")), {})
+    subscription.hub.reconfigure(subscription, keyed_format(names("other")), {})
     assert (world.hub.wire_keys, world.hub.subscribers) == (0, 0)
 
 
@@ -313,7 +313,7 @@ def test_recast_during_fan_out_loses_and_doubles_nothing(target: str, *, close: 
     next(steps)
     next(steps)  # the first group, and sixteen of the second
     for subscription in subscriptions:
-        subscription.hub.reconfigure(subscription, wire(names(target)), {})
+        subscription.hub.reconfigure(subscription, keyed_format(names(target)), {})
     if close:
         steps.close()
     else:
@@ -335,7 +335,7 @@ def test_recast_during_fan_out_of_a_loss_announces_it() -> None:
     steps = publish(world.hub, world.batch([], gap=Gap({0: (0, 4)}, 5)))
     next(steps)
     for subscription in subscriptions:
-        subscription.hub.reconfigure(subscription, wire(names("a")), {})
+        subscription.hub.reconfigure(subscription, keyed_format(names("a")), {})
     for _ in steps:
         pass
     world.produce(1)
@@ -642,7 +642,7 @@ def test_two_labels_used_up_by_one_event() -> None:
     def heard(subscription: Subscription, notice: Notice) -> None:
         if isinstance(notice, LimitReached):
             reached.append(notice.label)
-            subscription.hub.reconfigure(subscription, wire(names("on")), {})
+            subscription.hub.reconfigure(subscription, keyed_format(names("on")), {})
 
     client.heard = heard
     subscription = world.subscribe(client, limits={1: LabelLimit(2), 2: LabelLimit(2)})
@@ -660,7 +660,7 @@ def test_it_stands_still_at_a_limit_until_it_is_recast() -> None:
     world.produce(2)
     assert client.places == world.made[:2]
     assert not subscription.readable
-    subscription.hub.reconfigure(subscription, wire(names("on")), {})
+    subscription.hub.reconfigure(subscription, keyed_format(names("on")), {})
     assert client.places == world.made
     assert isinstance(client.read()[3], LimitReached)
 
@@ -711,7 +711,7 @@ def test_another_interceptor_leaves_format_joiner_limits_and_credit() -> None:
     assert [place for _, place in client.places] == [0, 1, 2]
     assert (subscription.delivery.credits, world.hub.wire_keys) == (7, 2)
     subscription.hub.reconfigure(
-        subscription, wire(names(framing=JOINED), subscription.group.wire.before), {}
+        subscription, keyed_format(names(framing=JOINED), subscription.group.wire.before), {}
     )
     assert [place for _, place in client.places] == [0, 1, 2, 4, 5]
     assert bytes(client.writer.wire).count(b"[") == 3
@@ -760,10 +760,10 @@ def test_a_recast_may_bring_another_joiner() -> None:
     world, client = World(), Client()
     subscription = world.subscribe(client)
     world.produce(2)
-    subscription.hub.reconfigure(subscription, wire(names("j", framing=JOINED)), {})
+    subscription.hub.reconfigure(subscription, keyed_format(names("j", framing=JOINED)), {})
     world.produce(2)
     assert client.writer.wire.count(b"[") == 1
-    subscription.hub.reconfigure(subscription, wire(names("k")), {})
+    subscription.hub.reconfigure(subscription, keyed_format(names("k")), {})
     world.produce(2)
     assert client.writer.wire.count(b"[") == 1
     assert [item.name for item in client.read() if isinstance(item, Event)] == list("eejjkk")

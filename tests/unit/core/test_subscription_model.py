@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 from kiwi_gw.core.delivery import MAX_CREDIT
-from kiwi_gw.core.encoding import KeyedFormat, weight, wire
+from kiwi_gw.core.encoding import KeyedFormat, keyed_format, weight
 from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.notices import Ended, Lagged, Notice, Opened
 from kiwi_gw.core.publishing import publish
@@ -462,7 +462,7 @@ class Machine(RuleBasedStateMachine):
 
 
 def _wire(form: Form) -> KeyedFormat:
-    return wire(form.format)
+    return keyed_format(form.format)
 
 
 def test_every_client_gets_or_is_told_of_everything() -> None:

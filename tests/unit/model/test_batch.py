@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kiwi_gw.core.encoding import EncodingMemo, wire
+from kiwi_gw.core.encoding import EncodingMemo, keyed_format
 from kiwi_gw.core.window import MemoryBudget, WindowEntry
 from kiwi_gw.dialects.kiwi.results import kiwi_wire
 from kiwi_gw.model import PIECE_BYTES, PIECE_EVENTS, Batch, Gap, Interceptor, SourceInfo, batch_pieces
@@ -84,7 +84,7 @@ def test_a_piece_is_encoded_in_less_than_a_turn(name: str, intercepted: bool) ->
         {0: 0}, whole.partitions, whole.offsets, {**whole.columns, "key": [b"key"] * size}, whole.cost
     )
     assert list(batch_pieces(whole)) == [whole]
-    item = wire(
+    item = keyed_format(
         kiwi_wire(SourceInfo("s", "kafka", event_schema())),
         [transform(Interceptor(lambda record: {**record, "key": None}))] if intercepted else (),
     )

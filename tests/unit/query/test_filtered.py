@@ -9,7 +9,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kiwi_gw.core.encoding import EncodingMemo, wire
+from kiwi_gw.core.encoding import EncodingMemo, keyed_format
 from kiwi_gw.core.window import MemoryBudget, WindowEntry
 from kiwi_gw.dialects.kiwi.results import kiwi_wire
 from kiwi_gw.model import Batch, Decode, EventSchema, Field, FieldEncoding, SourceInfo, WireFormat
@@ -80,7 +80,8 @@ def test_many_filters_of_one_batch_give_what_each_gives_alone() -> None:
         memo, shared = EncodingMemo(1 << 26, MemoryBudget(1 << 30)), WindowEntry(batch(list(values)), 0)
         for n in range(6):
             where = f"value.n % {n + 1} = 0"
-            among, alone = memo.encoded(shared, wire(form(where))), encoded(form(where), batch(list(values)))
+            among = memo.encoded(shared, keyed_format(form(where)))
+            alone = encoded(form(where), batch(list(values)))
             assert among.buffer == alone.buffer
             assert list(among.ends) == list(alone.ends)
             assert list(among.prefix_counts or ()) == list(alone.prefix_counts or ())
@@ -90,7 +91,7 @@ def test_many_filters_of_one_batch_give_what_each_gives_alone() -> None:
 def test_filters_that_let_everything_pass_share_one_encoding() -> None:
     memo = EncodingMemo(1 << 26, MemoryBudget(1 << 30))
     shared = WindowEntry(batch([b'{"n":%d}' % n for n in range(30)]), 0)
-    first, second = (memo.encoded(shared, wire(form(f"value.n >= {-n}"))) for n in range(2))
+    first, second = (memo.encoded(shared, keyed_format(form(f"value.n >= {-n}"))) for n in range(2))
     assert first is second
     assert offsets(first.buffer) == list(range(30))
 
@@ -99,13 +100,13 @@ def test_many_filters_and_an_event_that_is_too_large() -> None:
     values = [b'{"n":1}', json.dumps({"n": 1, "pad": "x" * 2000}).encode(), b'{"n":2}']
     memo, shared = EncodingMemo(1 << 26, MemoryBudget(1 << 30)), WindowEntry(batch([*values]), 0)
     for n in range(1, 6):
-        found = memo.encoded(shared, wire(form(f"value.n < {n + 1}", most=1000)))
+        found = memo.encoded(shared, keyed_format(form(f"value.n < {n + 1}", most=1000)))
         assert found.unsendable == (1,)
         assert offsets(found.buffer) == ([0] if n == 1 else [0, 2])
 
 
 def key(form: WireFormat) -> object:
-    return wire(form).key
+    return keyed_format(form).key
 
 
 def test_the_key_is_that_of_all_that_decides_the_bytes() -> None:

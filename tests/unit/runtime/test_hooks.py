@@ -29,7 +29,7 @@ from kiwi_gw.api import (
     Token,
     hookimpl,
 )
-from kiwi_gw.core.encoding import EncodingMemo, wire
+from kiwi_gw.core.encoding import EncodingMemo, keyed_format
 from kiwi_gw.core.window import MemoryBudget, WindowEntry
 from kiwi_gw.errors import EncodingFailed
 from kiwi_gw.model import Batch, Encoded, EventTransform, WireFormat
@@ -241,7 +241,7 @@ def values(chain: Sequence[EventTransform], *given: object) -> list[str]:
     made = []
     for value in given:
         entry = WindowEntry(Batch({0: 0}, [0], [0], {"value": [value]}, 0), 0)
-        encoded = memo.encoded(entry, wire(VALUES, chain))
+        encoded = memo.encoded(entry, keyed_format(VALUES, chain))
         if encoded.prefix_counts is None or encoded.prefix_counts[-1]:
             made.append(encoded.buffer.decode())
     return made
@@ -257,12 +257,12 @@ def adds(name: str, key: object = None) -> Callable[[], object]:
 def test_interceptors_run_in_the_order_of_registration() -> None:
     chain = transforms(hooks(adds("a", 1), lambda: None, adds("b", 2)))
     assert values(chain, "-") == ["-ab"]
-    assert wire(VALUES, chain).keys == (("plugin0", 0, 1), ("plugin2", 0, 2))
+    assert keyed_format(VALUES, chain).keys == (("plugin0", 0, 1), ("plugin2", 0, 2))
 
 
 def test_one_without_a_key_shares_with_nobody() -> None:
     asked = hooks(adds("a", 1), adds("b"))
-    assert wire(VALUES, transforms(asked)).key != wire(VALUES, transforms(asked)).key
+    assert keyed_format(VALUES, transforms(asked)).key != keyed_format(VALUES, transforms(asked)).key
 
 
 def test_what_one_withholds_the_next_is_not_asked_about() -> None:
@@ -333,8 +333,8 @@ def test_keys_mean_something_within_one_plugin_and_one_configuration() -> None:
     asked.replace(asked._plugins)
     again = transforms(asked)
     one, other = (transforms(hooks(*acts)) for acts in ([adds("a", 1), None_], [None_, adds("b", 1)]))
-    assert len({wire(VALUES, chain).key for chain in (both, again, one, other)}) == 4
-    assert wire(VALUES, transforms(asked)).key == wire(VALUES, again).key
+    assert len({keyed_format(VALUES, chain).key for chain in (both, again, one, other)}) == 4
+    assert keyed_format(VALUES, transforms(asked)).key == keyed_format(VALUES, again).key
 
 
 def None_() -> None:  # noqa: N802

@@ -8,7 +8,7 @@ import pytest
 from structlog.typing import EventDict
 
 from kiwi_gw.config import LimitSettings
-from kiwi_gw.core.encoding import EncodingMemo, wire
+from kiwi_gw.core.encoding import EncodingMemo, keyed_format
 from kiwi_gw.core.window import MemoryBudget, Window, WindowEntry
 from kiwi_gw.model import AS_JSON, Batch
 from kiwi_gw.query import decoded_batch
@@ -34,7 +34,7 @@ class Machine:
     def publish(self, offset: int) -> None:
         batch = Batch({0: offset}, [0], [offset], {"value": [b"1"]}, cost=100)
         entry = self.window.append(batch, self._evict)
-        self.memo.encoded(entry, wire(names()))
+        self.memo.encoded(entry, keyed_format(names()))
         decoded_batch.decoded(batch, AS_JSON)
 
     def look(self, percent: float | None) -> Overload:

@@ -26,7 +26,7 @@ from kiwi_gw.api import (
     SourceInfo,
 )
 from kiwi_gw.core.commands import Open
-from kiwi_gw.core.encoding import EncodingMemo, wire
+from kiwi_gw.core.encoding import EncodingMemo, keyed_format
 from kiwi_gw.core.hub_limits import HubLimits, HubState
 from kiwi_gw.core.notices import Opened, SourceDegraded
 from kiwi_gw.core.source_hub import SourceHub
@@ -68,7 +68,7 @@ class Bench:
 
     def subscribe(self, client: Client) -> None:
         form = WireFormat("news", lambda batch: Encoded(b"", [0] * len(batch)))
-        self.hub.subscribe(Open("news", "news", lambda info: form), wire(form), client.writer, client)
+        self.hub.subscribe(Open("news", "news", lambda info: form), keyed_format(form), client.writer, client)
 
     @asynccontextmanager
     async def _build(self) -> AsyncIterator[Source]:

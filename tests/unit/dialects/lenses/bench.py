@@ -23,7 +23,7 @@ from kiwi_gw.core.commands import (
     SetTimer,
     WatchSilence,
 )
-from kiwi_gw.core.encoding import wire as wire_of
+from kiwi_gw.core.encoding import keyed_format
 from kiwi_gw.core.notices import CallDone, Continued, Inspected, OpenFailed, TimerFired
 from kiwi_gw.dialect_api.limits import SessionLimits
 from kiwi_gw.dialects.compiling import CompilingBudget
@@ -116,7 +116,7 @@ class Caller(Desk):
             self.carry_out(self.session.notice(unknown))
             return
         try:
-            form = wire_of(command.wire(hub.info))
+            form = keyed_format(command.wire(hub.info))
             subscription = hub.subscribe(command, form, self.writer, self, self.payer)
         except SubscribeRefused as refused:
             self.carry_out(self.session.notice(OpenFailed(command.handle, refused.code, str(refused))))

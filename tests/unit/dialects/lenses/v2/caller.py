@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from kiwi_gw.core.commands import Close, Command, Open, OpenQuery, SetTimer
-from kiwi_gw.core.encoding import wire as keyed
+from kiwi_gw.core.encoding import keyed_format
 from kiwi_gw.core.notices import Notice, OpenFailed, TimerFired
 from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.subscription import Subscription
@@ -130,7 +130,7 @@ class SqlCaller(Caller):
         self.rows = SourceHub(info, gateway.limits, gateway.memo, gateway.budget, gateway.clock)
         gateway.hubs["query"] = self.rows
         try:
-            item = keyed(command.wire(info))
+            item = keyed_format(command.wire(info))
         except SubscribeRefused as refused:
             self.carry_out(self.session.notice(OpenFailed(command.handle, refused.code, str(refused))))
             return

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kiwi_gw.core.encoding import EncodingMemo
-from kiwi_gw.core.encoding import wire as keyed
+from kiwi_gw.core.encoding import EncodingMemo, keyed_format
 from kiwi_gw.core.transforms import per_record
 from kiwi_gw.core.window import MemoryBudget, WindowEntry
 from kiwi_gw.dialects.lenses.v2.records import BAD, BYTES, RESULTS, SCANNED, RecordForm, id_of
@@ -351,7 +350,7 @@ def test_what_an_interceptor_withholds_is_in_no_number(values: list[bytes]) -> N
     events = batch(values)
     entry = WindowEntry(events, 0)
     budget = MemoryBudget(1 << 20)
-    item = keyed(wire("SELECT * FROM t"), [EventTransform(per_record(hide), "hide")])
+    item = keyed_format(wire("SELECT * FROM t"), [EventTransform(per_record(hide), "hide")])
     made = EncodingMemo(1 << 20, budget).encoded(entry, item)
     shown = [b"#" not in value for value in values]
     alone = wire("SELECT * FROM t").encode(batch([value.upper() for value in values]))
