@@ -103,33 +103,33 @@ class EncodingMemo:
         self.misses = 0
         self.events_encoded = 0
 
-    def get_kept(self, entry: WindowEntry, item: KeyedFormat) -> Encoded | None:
+    def get_kept(self, entry: WindowEntry, keyed: KeyedFormat) -> Encoded | None:
         """Return the fragments of an entry, if they are kept."""
-        found = entry.encodings.get(item.key)
+        found = entry.encodings.get(keyed.key)
         if found is not None:
             self.hits += 1
-            self._order.move_to_end((entry, item.key))
+            self._order.move_to_end((entry, keyed.key))
         return found
 
-    def encoded(self, entry: WindowEntry, item: KeyedFormat, *, keep: bool = True) -> Encoded:
+    def encoded(self, entry: WindowEntry, keyed: KeyedFormat, *, keep: bool = True) -> Encoded:
         """Return the fragments of an entry. keep: false, where no reader is expected to come back for them.
 
         Raises EncodingFailed.
         """
-        found = self.get_kept(entry, item)
+        found = self.get_kept(entry, keyed)
         if found is not None:
             return found
-        made = at_once(self.steps(entry, item, TimeSlice()))
+        made = at_once(self.steps(entry, keyed, TimeSlice()))
         if keep:
-            self._put(entry, item.key, made)
+            self._put(entry, keyed.key, made)
         return made
 
-    def steps(self, entry: WindowEntry, item: KeyedFormat, turn: TimeSlice) -> Steps[Encoded]:
+    def steps(self, entry: WindowEntry, keyed: KeyedFormat, turn: TimeSlice) -> Steps[Encoded]:
         """Make the same in turns. Nothing of it is kept."""
         self.misses += 1
         self.events_encoded += entry.end - entry.base
         try:
-            return (yield from self._made(entry, item, len(item.links), turn))
+            return (yield from self._made(entry, keyed, len(keyed.links), turn))
         except EncodingFailed:
             raise
         except Exception as error:
@@ -138,52 +138,52 @@ class EncodingMemo:
             self._mistake(error)
             raise EncodingFailed("internal error: its events could not be encoded") from error
 
-    def _made(self, entry: WindowEntry, item: KeyedFormat, links: int, turn: TimeSlice) -> Steps[Encoded]:
+    def _made(self, entry: WindowEntry, keyed: KeyedFormat, links: int, turn: TimeSlice) -> Steps[Encoded]:
         """Make the fragments of an entry behind the first of the links."""
         if not links:
-            return (yield from _written(item.format, entry.batch, turn))
-        stage = yield from self._stage(entry, item, links, turn)
+            return (yield from _written(keyed.format, entry.batch, turn))
+        stage = yield from self._stage(entry, keyed, links, turn)
         changed = stage.changed
         if not changed.columns:  # it has only left events out, if any
-            before = yield from self._before(entry, item, links - 1, turn, none_out=changed.kept is None)
+            before = yield from self._before(entry, keyed, links - 1, turn, none_out=changed.kept is None)
             made = before if before is None or changed.kept is None else picked(before, stage.kept or ())
             if made is not None:
                 return _with_mistakes(made, len(changed.bad), stage)
-        made = yield from _written(item.format, stage.left, turn)
+        made = yield from _written(keyed.format, stage.left, turn)
         if stage.kept is not None:
             made = spread(made, stage.kept, len(entry.batch))
         return _with_mistakes(made, stage.decode_errors, stage)
 
     def _before(
-        self, entry: WindowEntry, item: KeyedFormat, links: int, turn: TimeSlice, *, none_out: bool
+        self, entry: WindowEntry, keyed: KeyedFormat, links: int, turn: TimeSlice, *, none_out: bool
     ) -> Steps[Encoded | None]:
         """Make and keep the fragments before a link that only leaves events out. None: they are for this
         client only, or too few have asked. none_out: it leaves none out."""
-        key = item.upto(links)
+        key = keyed.upto(links)
         found = entry.encodings.get(key)
-        if found is None and item.shares(links):
-            asked = (yield from self._stage(entry, item, links, turn)).asked
-            asked[item.format.key] += 1
-            if none_out or asked[item.format.key] >= _FEW:
-                found = yield from self._made(entry, item, links, turn)
+        if found is None and keyed.shares(links):
+            asked = (yield from self._stage(entry, keyed, links, turn)).asked
+            asked[keyed.format.key] += 1
+            if none_out or asked[keyed.format.key] >= _FEW:
+                found = yield from self._made(entry, keyed, links, turn)
                 self._put(entry, key, found)
         return found
 
     def _stage(
-        self, entry: WindowEntry, item: KeyedFormat, links: int, turn: TimeSlice
+        self, entry: WindowEntry, keyed: KeyedFormat, links: int, turn: TimeSlice
     ) -> Steps[TransformStage]:
         """Apply the first of the links."""
-        keys = item.keys[:links]
+        keys = keyed.keys[:links]
         found = self._staged.get(entry, {}).get(keys)
         if found is None:
             if not links:
                 found = TransformStage(entry.batch)
             else:
-                before = yield from self._stage(entry, item, links - 1, turn)
-                link, batch = item.links[links - 1], before.left
+                before = yield from self._stage(entry, keyed, links - 1, turn)
+                link, batch = keyed.links[links - 1], before.left
                 changed = link.apply(batch) if link.steps is None else (yield from link.steps(batch, turn))
                 found = TransformStage(batch, changed, before)
-            if item.shares(links):
+            if keyed.shares(links):
                 self._staged.setdefault(entry, {})[keys] = found
                 self._grow(found.size)
                 while len(self._staged) > _STAGED:
@@ -194,9 +194,9 @@ class EncodingMemo:
     def _forget_stages(self, entry: WindowEntry) -> None:
         self._grow(-sum(stage.size for stage in self._staged.pop(entry).values()))
 
-    def keep(self, entry: WindowEntry, item: KeyedFormat, made: Encoded) -> None:
+    def keep(self, entry: WindowEntry, keyed: KeyedFormat, made: Encoded) -> None:
         """Keep fragments that a reader turned out to need again."""
-        self._put(entry, item.key, made)
+        self._put(entry, keyed.key, made)
 
     def forget(self, entry: WindowEntry) -> None:
         """Drop what was made of an entry that has left the window."""
@@ -246,9 +246,9 @@ class EncodingGroup(Generic[S]):
     __slots__ = ("costs", "failed", "live", "memo", "size", "wire")
 
     def __init__(
-        self, item: KeyedFormat, memo: EncodingMemo, failed: Failed, costs: EvaluationCosts | None = None
+        self, keyed: KeyedFormat, memo: EncodingMemo, failed: Failed, costs: EvaluationCosts | None = None
     ) -> None:
-        self.wire = item
+        self.wire = keyed
         self.memo = memo
         self.failed = failed
         self.costs = costs

@@ -39,7 +39,7 @@ class EncodingGroups:
 
     def get(
         self,
-        item: KeyedFormat,
+        keyed: KeyedFormat,
         payer: Payer | None,
         leaving: Group | None = None,
         *,
@@ -51,14 +51,14 @@ class EncodingGroups:
 
         Raises SubscribeRefused.
         """
-        group = self._groups.get(item.key)
-        if counted and item.chosen and (group is None or group is not leaving):
+        group = self._groups.get(keyed.key)
+        if counted and keyed.chosen and (group is None or group is not leaving):
             self.chosen.check(group, payer, leaving, fewer=fewer)
         if group is None:
             costs = None
-            if item.takes_turns and self._evaluations is not None:
-                costs = self._evaluations.costs(self._source_id, item.key)
-            group = self._groups[item.key] = EncodingGroup(item, self._memo, self._failed, costs)
+            if keyed.takes_turns and self._evaluations is not None:
+                costs = self._evaluations.costs(self._source_id, keyed.key)
+            group = self._groups[keyed.key] = EncodingGroup(keyed, self._memo, self._failed, costs)
         return group
 
     def join(self, group: Group, payer: Payer | None) -> None:
@@ -82,7 +82,7 @@ class EncodingGroups:
     def move(
         self,
         subscription: Subscription,
-        item: KeyedFormat,
+        keyed: KeyedFormat,
         payer: Payer | None = None,
         *,
         all_at_once: bool = False,
@@ -95,7 +95,7 @@ class EncodingGroups:
         """
         old, paid = subscription.group, subscription.payer
         payer = payer or paid
-        group = self.get(item, payer, old, counted=not all_at_once, fewer=fewer)
+        group = self.get(keyed, payer, old, counted=not all_at_once, fewer=fewer)
         if old is group and payer == paid:
             return
         if subscription.state is SubscriptionState.LIVE and not subscription.reader.cursor.caught_up:

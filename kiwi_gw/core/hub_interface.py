@@ -57,7 +57,7 @@ class Hub(Protocol[S]):
     def reconfigure(
         self,
         subscription: S,
-        item: KeyedFormat,
+        keyed: KeyedFormat,
         limits: Mapping[Hashable, LabelLimit],
         payer: Payer | None = None,
         *,

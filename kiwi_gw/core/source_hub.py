@@ -149,13 +149,13 @@ class SourceHub:
     def subscribe(
         self,
         command: Open,
-        item: KeyedFormat,
+        keyed: KeyedFormat,
         writer: FrameWriter[Subscription],
         owner: Owner[Subscription],
         payer: Payer | None = None,
     ) -> Subscription:
         """Make a subscription: LIVE at the head, or OPENING while the source starts. A finite source that has
-        ended still serves what it holds to those that begin before its end, and closes them there. item: the
+        ended still serves what it holds to those that begin before its end, and closes them there. keyed: the
         wire format that the command has made for this source.
 
         Raises SubscribeRefused where the source is over, a bound is reached or a wish cannot be met.
@@ -173,8 +173,8 @@ class SourceHub:
                 RefusalCode.START,
                 "the newest events of this source are not kept by key: `window: {last_values: true}` does so",
             )
-        group = self.groups.get(item, payer)
-        framing = item.format.framing
+        group = self.groups.get(keyed, payer)
+        framing = keyed.format.framing
         delivery = Delivery(command.mode, command.credits, command.limits, until, framing, command.tally)
         subscription = Subscription(self, group, command.handle, delivery, terms, payer, writer, owner)
         subscription.repeats = command.start is not StartAt.LATEST
@@ -222,7 +222,7 @@ class SourceHub:
     def reconfigure(
         self,
         subscription: Subscription,
-        item: KeyedFormat,
+        keyed: KeyedFormat,
         limits: Mapping[Hashable, LabelLimit],
         payer: Payer | None = None,
         *,
@@ -234,8 +234,8 @@ class SourceHub:
         Raises SubscribeRefused, and then it goes on as before.
         """
         if not subscription.closed:
-            self.groups.move(subscription, item, payer, fewer=fewer)
-            if subscription.delivery.reform(limits, item.format.framing):
+            self.groups.move(subscription, keyed, payer, fewer=fewer)
+            if subscription.delivery.reform(limits, keyed.format.framing):
                 # Another limit may have been used up with the one that it stopped at.
                 subscription.check_reached()
             subscription.read_on()
@@ -248,8 +248,8 @@ class SourceHub:
         charged from then on, None: as before."""
         if not subscription.closed:
             # The format may be another member's of the group, but only `framing` could differ, and it stays.
-            item = keyed_format(subscription.group.wire.format, transforms)
-            self.groups.move(subscription, item, payer, all_at_once=True)
+            keyed = keyed_format(subscription.group.wire.format, transforms)
+            self.groups.move(subscription, keyed, payer, all_at_once=True)
             subscription.read_on()
             self.effects.hand_out()
 

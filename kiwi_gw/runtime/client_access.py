@@ -128,9 +128,9 @@ class ClientAccess:
         """Give back what its queries have saved or owe. Nothing happens the second time."""
         self._leave_account(self.who)
 
-    def payer(self, item: KeyedFormat) -> Payer | None:
+    def payer(self, keyed: KeyedFormat) -> Payer | None:
         """Say whose shares the making of these fragments takes from, None if from no client's."""
-        if not item.chosen and not item.takes_turns:
+        if not keyed.chosen and not keyed.takes_turns:
             return None
         who = self.who
         if self._account is None:
@@ -206,12 +206,12 @@ class ClientAccess:
             return None
         hub = subscription.hub
         try:
-            item = self._wire(hub, command.wire)
+            keyed = self._wire(hub, command.wire)
         except SubscribeRefused as refused:
             hub.withdraw(subscription, str(refused))
             return None
         try:
-            hub.reconfigure(subscription, item, command.limits, self.payer(item), fewer=command.fewer)
+            hub.reconfigure(subscription, keyed, command.limits, self.payer(keyed), fewer=command.fewer)
         except SubscribeRefused as refused:
             if not command.fewer:
                 return ReconfigureRefused(command.handle, refused.code, str(refused))
@@ -268,7 +268,7 @@ class ClientAccess:
         hub = self._context.hub(command.source_id)
         if hub is None:
             raise unknown_source()
-        item = self._wire(hub, command.wire)
+        keyed = self._wire(hub, command.wire)
         if command.start is not StartAt.LATEST:  # a snapshot repeats what was sent, too
             resumes = isinstance(command.start, Committed)
             refusal = refusal_of_past(self._context.hooks, self.identity, hub.info, resumes=resumes)
@@ -276,7 +276,7 @@ class ClientAccess:
                 action = Action.COMMIT if resumes else Action.REPLAY
                 source_refused(self.identity, action, hub.info, refusal)
                 raise SubscribeRefused(refusal.code, refusal.message)
-        return hub.subscribe(command, item, writer, owner, self.payer(item))
+        return hub.subscribe(command, keyed, writer, owner, self.payer(keyed))
 
     def _open_query(
         self, command: OpenQuery, writer: ConnectionWriter, owner: Owner[Subscription]
@@ -287,9 +287,9 @@ class ClientAccess:
         queries = self._context.engine_queries
         running = queries.prepare(command.query)
         hub, make = running.hub, command.wire
-        item = keyed_format(make(hub.info))
+        keyed = keyed_format(make(hub.info))
         asked = Open(command.handle, hub.info.id, make, command.mode, command.credits, command.limits)
-        subscription = hub.subscribe(asked, item, writer, owner, self.payer(item))
+        subscription = hub.subscribe(asked, keyed, writer, owner, self.payer(keyed))
         queries.start(running, subscription)
         return subscription
 
