@@ -48,7 +48,7 @@ _READ_BYTES = 4 * 1024
 _WRITER_READ_BYTES = 64 * 1024  # of one that writes records: what is read at once goes to its source together
 _ABORT_SECONDS = 1.0
 _EMPTY_CLOSE = header(0, CLOSE)
-_BREACHES: dict[int, Violation] = {
+_VIOLATIONS: dict[int, Violation] = {
     CloseCode.PROTOCOL_ERROR: Violation.FRAMING,
     CloseCode.NOT_UTF8: Violation.NOT_UTF8,
     CloseCode.POLICY_VIOLATION: Violation.TOO_MANY_FRAGMENTS,
@@ -295,7 +295,7 @@ class ClientInput:
         except ConnectionEnd as end:
             self.frames.over = True
             if not isinstance(end, _TooOftenError):
-                self._meters.count_violation(connection.dialect, _BREACHES[end.code])
+                self._meters.count_violation(connection.dialect, _VIOLATIONS[end.code])
             connection.send_close(end.code, end.reason)
 
     def _answer(self, received_close: CloseFrame) -> None:

@@ -82,7 +82,7 @@ class RequestReader:
         self._source_id, self._wire, self._start = source_id, wire, start
         self._opened = False
         self._refused: SubscribeRefused | None = None
-        self._writer = _Wakeups()
+        self._writer = _WakingWriter()
         dialect, remote = endpoint
         self._connection = Connection(
             context.next_number(),
@@ -220,13 +220,13 @@ def _at(start: AtEvents, hub: SourceHub) -> Start:
     return AtPositions(hub.info.codec.dump({**hub.positions, **start.offsets}), start.skip_missing)
 
 
-def _ended(writer: _Wakeups) -> ReadingOver:
+def _ended(writer: _WakingWriter) -> ReadingOver:
     """Say why the connection was closed."""
     code = _CODES.get(writer.close_code or 0, RefusalCode.INTERNAL_ERROR)
     return ReadingOver(code, writer.close_reason)
 
 
-class _Wakeups:
+class _WakingWriter:
     """Implement `runtime.ports.ConnectionWriter` for a connection whose events are fetched: it sends nothing,
     and wakes the one who fetches."""
 

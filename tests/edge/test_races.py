@@ -1,9 +1,9 @@
 """Everything at once on one connection: unsubscribed while a batch is being sent, subscribed again under the
 same name, closed while it drains, sources altered under it (row R15).
 
-A machine drives the whole way of an event without a socket: feeds, the Kiwi protocol, a connection and its
-outlet, over a pipe that takes as much as the machine says. Every client's wire is read from its first byte,
-and each of its subscriptions is judged by the checker of the faults.
+A machine drives the whole way of an event without a socket: hubs, the Kiwi protocol, a connection and its
+frame writer, over a pipe that takes as much as the machine says. Every client's wire is read from its first
+byte, and each of its subscriptions is judged by the checker of the faults.
 """
 
 from __future__ import annotations

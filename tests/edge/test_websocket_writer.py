@@ -303,7 +303,7 @@ async def test_whoever_makes_replies_waits_while_the_lane_is_full() -> None:
         await quiet()
         stalled = passed
         assert b.writer.control_full
-        # What was gathered to be written, and the lane behind it: each at most the lane's limit.
+        # What was gathered to be written, and the control queue behind it: each at most its limit.
         assert waiting_bytes(b.writer) <= 1000 + 100
         b.transport.takes.extend([0] * 5)
         b.transport.drain()

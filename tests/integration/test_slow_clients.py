@@ -36,7 +36,7 @@ WINDOW_BYTES = 8 * MIB
 ENCODINGS_BYTES = 8 * MIB
 FETCHED_BYTES = 4 * MIB  # what the Kafka client has read ahead: max_partition_fetch_bytes of 4 partitions
 KERNEL_BYTES = 200 * 1024  # of one client that reads nothing
-CONNECTION_BYTES = 256 * 1024 + 16 * 1024  # one offer that is being sent, and the lane of replies
+CONNECTION_BYTES = 256 * 1024 + 16 * 1024  # one offer that is being sent, and the control queue
 MARGIN = 16 * MIB  # what the allocator keeps, and everything else
 
 

@@ -121,7 +121,7 @@ class Collector:
             self._source(snapshot, slowest, runner)
         for hub in hubs:
             await turn.over()
-            self._feed(snapshot, hub)
+            self._hub(snapshot, hub)
         self._counted(snapshot)
         self._gauges(snapshot)
         for standard in self._standard:
@@ -239,7 +239,7 @@ class Collector:
                     behind = statistics.behind[partition]
                     snapshot.put("source_partition_lag_records", behind, label, str(partition))
 
-    def _feed(self, snapshot: MetricsSnapshot, hub: SourceHub) -> None:
+    def _hub(self, snapshot: MetricsSnapshot, hub: SourceHub) -> None:
         label = self._gateway.meters.source(hub.info.id).label
         for policy, count in hub.dropped.items():
             snapshot.put("events_dropped_total", count, label, policy.value)

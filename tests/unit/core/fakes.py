@@ -63,7 +63,7 @@ class Clock:
 
 
 class FakeFrameWriter:
-    """Take as much as `take` says (given what is offered), like a socket with a control lane.
+    """Take as much as `take` says (given what is offered), like a socket with a control queue.
 
     Once it has taken less than it was offered, it is full, and nothing is tried until `drain`.
     """

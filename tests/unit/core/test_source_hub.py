@@ -647,7 +647,7 @@ def test_two_labels_used_up_by_one_event() -> None:
     client.heard = heard
     subscription = world.subscribe(client, limits={1: LabelLimit(2), 2: LabelLimit(2)})
     world.produce(4)
-    assert reached == [1]  # recast without the second, it is of no interest
+    assert reached == [1]  # reconfigured without the second, it is of no interest
     assert client.places == world.made
     assert subscription.state is SubscriptionState.LIVE
     assert [i.name for i in client.read() if isinstance(i, Event)] == ["e", "e", "on", "on"]

@@ -1,7 +1,7 @@
 """Everything that a subscription promises, against a list of what was produced.
 
 A machine produces batches (with gaps, empty, too large to send, let go half-way), and clients subscribe,
-grant, recast, read at random and leave. At the end each client's wire is read from its first byte: whole
+grant, reconfigure, read at random and leave. At the end each client's wire is read from its first byte: whole
 frames only, every event in its place or announced as lost before the next one, exactly.
 """
 
