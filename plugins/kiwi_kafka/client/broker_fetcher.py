@@ -155,7 +155,7 @@ class BrokerFetcher:
         for tp in self._changed:
             partition = self._partitions.get(tp)
             self._full.discard(tp)
-            if partition is None or not partition.is_fetched:
+            if partition is None or not partition.wants_more:
                 session.leave_out(tp)
             elif partition.is_full or (partition.has_something and self._target.is_resting(tp)):
                 self._full.add(tp)

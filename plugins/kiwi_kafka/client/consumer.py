@@ -191,7 +191,7 @@ class FetchingConsumer:
     def accept(self, fetcher: BrokerFetcher, answer: FetchAnswer) -> None:
         tp = answer.tp
         partition = self._partitions[tp]
-        if answer.offset == partition.fetched and partition.is_fetched:
+        if answer.offset == partition.fetched and partition.wants_more:
             if answer.code:
                 self._refused(partition, answer.code)
             elif 0 <= answer.replica != fetcher.node:

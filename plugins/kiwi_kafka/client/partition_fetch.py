@@ -19,7 +19,7 @@ class PartitionFetch:
     """Take answers, undecoded, and hand out records.
 
     position: of the next record to hand out. fetched: of the next one to fetch. problem: what is wrong behind
-    what waits. is_fetched: whether more is to be fetched; after a problem it is not, until it is sought.
+    what waits. wants_more: whether more is to be fetched; after a problem it is not, until it is sought.
     """
 
     def __init__(self, tp: TopicPartition, offset: int) -> None:
@@ -34,7 +34,7 @@ class PartitionFetch:
         self._times_cut = 0
 
     @property
-    def is_fetched(self) -> bool:
+    def wants_more(self) -> bool:
         return not (self.is_paused or self._is_stopped)
 
     @property
