@@ -28,13 +28,13 @@ from kiwi_gw.api import (
     SourceStatistics,
     Unpublished,
 )
+from kiwi_kafka.degradation import Degradation
 from kiwi_kafka.lineage import TopicLineage
 from kiwi_kafka.live.topic_reader import TopicReader
 from kiwi_kafka.monitor.topic_lookup import recreated, truncated
 from kiwi_kafka.ports import NO_ID, GroupMembership, MissingTopic, RecordProducer, TopicDescription
 from kiwi_kafka.service import Kafka
 from kiwi_kafka.settings import KafkaSourceSettings
-from kiwi_kafka.troubles import Troubles
 
 
 class KafkaSource:
@@ -53,8 +53,8 @@ class KafkaSource:
         self._follow_new_partitions = settings.on_partition_change == "continue"
         self._headers = headers or (settings.fields is not None and "headers" in settings.fields)
         self._kafka = kafka
-        self._troubles = Troubles()
-        self._schemas = kafka.schemas_of(settings.decode.decode, self._troubles.say)
+        self._degradation = Degradation()
+        self._schemas = kafka.schemas_of(settings.decode.decode, self._degradation.say)
         self._topic_reader: TopicReader | None = None
         self._producer: RecordProducer | None = None
         self._began = trio.Event()
@@ -66,13 +66,13 @@ class KafkaSource:
         `probe_interval_ms`, 20 topics at a time; reading costs nothing for it. An offset that holds no record
         counts like one that does."""
         behind = self._topic_reader.behind if self._topic_reader is not None else {}
-        return SourceStatistics(behind, self._kafka.up and not self._troubles)
+        return SourceStatistics(behind, self._kafka.up and not self._degradation)
 
     async def run(self, publisher: Publisher, start: Positions | None) -> None:
         """Publish the topic until cancelled. Raises SourceChanged if it was deleted, created anew or cut off,
         or (if so set) has grown."""
-        tell = partial(self._troubles.say, self._kafka)
-        with self._troubles.reported_to(publisher.report_degraded), self._kafka.report_outages_to(tell):
+        tell = partial(self._degradation.say, self._kafka)
+        with self._degradation.reported_to(publisher.report_degraded), self._kafka.report_outages_to(tell):
             info, positions = await self._begin(start)
             with self._kafka.open_reader(
                 info, positions, headers=self._headers, follow_new_partitions=self._follow_new_partitions
@@ -96,7 +96,7 @@ class KafkaSource:
 
     async def _begin(self, start: Positions | None) -> tuple[TopicDescription, dict[int, int]]:
         """Find the topic, where to begin in it, and of which history that is."""
-        say = partial(self._troubles.say, self._topic)
+        say = partial(self._degradation.say, self._topic)
         if start is None:
             info, positions = await self._kafka.lookup.ends(self._topic, say)
         else:

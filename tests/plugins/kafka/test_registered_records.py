@@ -16,11 +16,11 @@ from kiwi_gw.query.decode import decoded_column
 from kiwi_gw.query.values import UNDECODABLE
 from kiwi_gw.testing import MemoryPublisher
 from kiwi_kafka import KAFKA, Kafka, KafkaSettings, KafkaSource, KafkaSourceSettings, open_kafka
+from kiwi_kafka.degradation import Degradation
 from kiwi_kafka.diagnostics import check_registry
 from kiwi_kafka.registry.client import RegistryClient
 from kiwi_kafka.registry.schema_registry import AWAY, SchemaRegistry
 from kiwi_kafka.settings import RegistrySettings
-from kiwi_kafka.troubles import Troubles
 from tests.plugins.kafka.fakes import FakeCluster, Run
 from tests.plugins.kafka.registry_server import V1, V2, RegistryServer, registered, registry_server
 
@@ -285,26 +285,26 @@ async def test_check_asks_the_registry(server: RegistryServer) -> None:
 
 
 def test_troubles_of_several_are_one_message() -> None:
-    troubles, said = Troubles(), list[str]()
-    troubles.say("a", "before anybody listened")
-    with troubles.reported_to(said.append):
-        troubles.say("b", "no registry")
-        troubles.say("c", "no registry")
-        troubles.say("a", "")
-        troubles.say("b", "")
-        assert troubles
-        troubles.say("c", "")
-        troubles.say("c", "")
-        assert not troubles
-    troubles.say("a", "when nobody listens any more")
+    degradation, said = Degradation(), list[str]()
+    degradation.say("a", "before anybody listened")
+    with degradation.reported_to(said.append):
+        degradation.say("b", "no registry")
+        degradation.say("c", "no registry")
+        degradation.say("a", "")
+        degradation.say("b", "")
+        assert degradation
+        degradation.say("c", "")
+        degradation.say("c", "")
+        assert not degradation
+    degradation.say("a", "when nobody listens any more")
     both = "before anybody listened; no registry"
     assert said == ["before anybody listened", both, "no registry", ""]
 
 
 def test_a_publisher_that_is_gone_is_told_nothing() -> None:
-    troubles = Troubles()
+    degradation = Degradation()
     out = MemoryPublisher(KAFKA.common_description.schema)
-    with troubles.reported_to(out.report_degraded):
-        troubles.say("a", "x")
-    troubles.say("a", "")
+    with degradation.reported_to(out.report_degraded):
+        degradation.say("a", "x")
+    degradation.say("a", "")
     assert out.troubles == ["x"]

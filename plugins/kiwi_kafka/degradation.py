@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
-class Troubles:
+class Degradation:
     """Gather messages by who says them. What is said while nobody listens is kept for who does next."""
 
     def __init__(self) -> None:
