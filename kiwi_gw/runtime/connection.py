@@ -58,9 +58,9 @@ from kiwi_gw.runtime.client_writes import ClientWrites
 from kiwi_gw.runtime.liveness import Liveness
 from kiwi_gw.runtime.offload_queue import OffloadQueue
 from kiwi_gw.runtime.ports import AdmissionSlot, ConnectionWriter, GatewayContext
-from kiwi_gw.runtime.reminders import if_there
 from kiwi_gw.runtime.session_end import end_session
 from kiwi_gw.runtime.turns import Turns
+from kiwi_gw.runtime.weak_callbacks import weak_callback
 
 log = structlog.get_logger(__name__)
 
@@ -130,7 +130,7 @@ class Connection:
     def start(self) -> None:
         """Tell the session what there is, as soon as it is known who asks."""
         if self.access.login_seconds is not None:
-            self._context.later(self.access.login_seconds, if_there(self._login_overdue))
+            self._context.later(self.access.login_seconds, weak_callback(self._login_overdue))
             return
         for source in self._context.sources():
             self._tell(SourceAppeared(source))
@@ -296,7 +296,7 @@ class Connection:
                 self._tell_if(self.access.examine(handle))
             case SetTimer(seconds, held):
                 fired = self._timer_fired if held else self._time_passed
-                self._context.later(seconds, if_there(fired))
+                self._context.later(seconds, weak_callback(fired))
             case WatchSilence(seconds):
                 self.liveness.silence_seconds = seconds
             case Continue():
@@ -339,7 +339,7 @@ class Connection:
 
     def _timer_fired(self) -> None:
         if self.writer.full and not self.closed:  # what is said to one that does not read piles up
-            self._context.later(_AGAIN_SECONDS, if_there(self._timer_fired))
+            self._context.later(_AGAIN_SECONDS, weak_callback(self._timer_fired))
         elif not self.closed:
             self._tell(TimerFired())
 

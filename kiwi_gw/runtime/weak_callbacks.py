@@ -1,4 +1,4 @@
-"""What is to happen later to something that may be gone by then."""
+"""Callbacks for later that do not hold on to whom they call, and do nothing where that is gone by then."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable
 
 
-def if_there(method: Callable[[], None]) -> Callable[[], None]:
+def weak_callback(method: Callable[[], None]) -> Callable[[], None]:
     """Make a method of an object do nothing once that is gone, and not hold it until then."""
     there = weakref.WeakMethod(method)
 
