@@ -15,7 +15,7 @@ from itertools import count
 import trio
 
 from kiwi_gw.core.round_budget import RoundBudget
-from kiwi_gw.runtime.loop_rounds import IDLE_SECONDS, LOOK_SECONDS, is_idle, works
+from kiwi_gw.runtime.loop_rounds import IDLE_SECONDS, LOOK_SECONDS, count_as_busy, is_idle
 from kiwi_gw.wakeup import Wakeup
 
 Then = Callable[[bool], None]
@@ -52,7 +52,7 @@ class Continuations:
             while self._resting and self._resting[0][0] <= now:
                 self._ready.append(heappop(self._resting)[2])
             if self._ready:
-                works()
+                count_as_busy()
                 while self._ready and self._round.left > 0:
                     began = self._clock()
                     self._ready.popleft()(False)

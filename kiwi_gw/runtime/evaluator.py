@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 from kiwi_gw.core.evaluation import Evaluations
-from kiwi_gw.runtime.loop_rounds import IDLE_SECONDS, LOOK_SECONDS, is_idle, let_others_run, works
+from kiwi_gw.runtime.loop_rounds import IDLE_SECONDS, LOOK_SECONDS, count_as_busy, is_idle, let_others_run
 from kiwi_gw.wakeup import Wakeup
 
 
@@ -31,7 +31,7 @@ class Evaluator:
             wait = self._evaluations.go_on(idle=idle)
             if wait == 0:
                 if not idle:
-                    works()
+                    count_as_busy()
                 continue
             idle = False
             if wait is None:

@@ -22,7 +22,7 @@ from kiwi_gw.core.start_resolution import RequestedPositions, RequestedStart
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import AtTime, Batch, Committed, OffsetRange, batch_pieces
-from kiwi_gw.runtime.loop_rounds import works, works_for_queries
+from kiwi_gw.runtime.loop_rounds import count_as_busy, count_as_idle
 from kiwi_gw.runtime.plugin_faults import FaultBarrier, words
 from kiwi_gw.wakeup import Wakeup
 
@@ -208,9 +208,9 @@ class HistoryTask:
                 await turn.wait()
                 continue
             if reader.for_queries:
-                works_for_queries()
+                count_as_idle()
             else:
-                works()
+                count_as_busy()
             batch = await events.read(reader.catch_up_target())
             self._failing = False
             for piece in batch_pieces(batch):

@@ -46,13 +46,13 @@ async def renew_in_each_round(budget: RoundBudget) -> None:
 _lookers: Final[WeakSet[trio.lowlevel.Task]] = WeakSet()
 
 
-def works() -> None:
-    """Have the loop count as busy with this task, until that looks again whether it is idle."""
+def count_as_busy() -> None:
+    """Count as busy, until this task looks again whether it is idle."""
     _lookers.discard(trio.lowlevel.current_task())
 
 
-def works_for_queries() -> None:
-    """Have the loop count as idle while this task runs, until it `works`: it brings what is evaluated."""
+def count_as_idle() -> None:
+    """Count as idle while this task runs, until `count_as_busy`: it brings what is evaluated."""
     _lookers.add(trio.lowlevel.current_task())
 
 

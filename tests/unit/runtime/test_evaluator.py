@@ -10,7 +10,7 @@ from trio.testing import MockClock
 from kiwi_gw.core.evaluation import Evaluations
 from kiwi_gw.core.evaluation_costs import CpuShares
 from kiwi_gw.runtime.evaluator import Evaluator
-from kiwi_gw.runtime.loop_rounds import works_for_queries
+from kiwi_gw.runtime.loop_rounds import count_as_idle
 from kiwi_gw.wakeup import Wakeup
 from tests.unit.runtime.fakes import endless_round
 
@@ -58,7 +58,7 @@ async def test_it_is_not_idle_behind_what_has_run_meanwhile(
 
     async def run() -> None:
         if for_queries:
-            works_for_queries()
+            count_as_idle()
         while True:
             await came.wait()
             came.clear()
