@@ -36,7 +36,7 @@ from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.loop_watch import LoopWatch
 from kiwi_gw.runtime.preparation import Preparation
 from kiwi_gw.runtime.reload import Reloader
-from kiwi_gw.service_manager import ServiceManager
+from kiwi_gw.systemd import SystemdNotifier
 from kiwi_gw.workers.supervisor import Supervisor
 from kiwi_gw.workers.worker_config import LISTENING, WorkerConfig, worker_config_of
 
@@ -178,7 +178,7 @@ async def run(
     listener = open_listener(gateway, dialects, worker_config)
     applied = _Applied(listener, loaded, quiet=worker != 0)
     # The process that started workers speaks for them.
-    manager = ServiceManager(loaded.environ if worker_config is None else {})
+    manager = SystemdNotifier(loaded.environ if worker_config is None else {})
     reloader = Reloader(gateway, applied, reloading=manager.reloading)
     try:
         served = served_names(dialects)
@@ -219,7 +219,7 @@ async def run(
     return stop.code
 
 
-async def _prepare(preparation: Preparation, manager: ServiceManager) -> None:
+async def _prepare(preparation: Preparation, manager: SystemdNotifier) -> None:
     """Load what queries need, while requests are answered already; then clients are let in."""
     await preparation.run()
     gc.freeze()  # what was made for the start stays: no collection need look at it again

@@ -26,7 +26,7 @@ from kiwi_gw.backoff import Backoff
 from kiwi_gw.config import LoadedConfig, load_again
 from kiwi_gw.edge.admin.address import admin_socket
 from kiwi_gw.errors import ConfigError
-from kiwi_gw.service_manager import ServiceManager
+from kiwi_gw.systemd import SystemdNotifier
 from kiwi_gw.workers.held_addresses import HeldAddresses
 from kiwi_gw.workers.worker_config import LISTENING, VARIABLE, SharedAddress, WorkerConfig
 
@@ -60,7 +60,7 @@ class Supervisor:
     def __init__(self, loaded: LoadedConfig) -> None:
         self._loaded = loaded
         self._slots = [_Slot(number) for number in range(loaded.settings.server.workers)]
-        self._manager = ServiceManager(loaded.environ)
+        self._manager = SystemdNotifier(loaded.environ)
         self._stopping = trio.Event()
         self._all_listening = trio.Event()
         self._failed: int | None = None

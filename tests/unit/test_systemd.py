@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from kiwi_gw import app
 from kiwi_gw.config import load
-from kiwi_gw.service_manager import ServiceManager
+from kiwi_gw.systemd import SystemdNotifier
 
 COUNTER = {"type": "counter", "id": "ticks", "min": 0, "interval_ms": 1_000}
 
@@ -49,7 +49,7 @@ async def manager(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 
 async def test_what_it_is_told(manager: Manager) -> None:
-    service = ServiceManager({"NOTIFY_SOCKET": manager.name})
+    service = SystemdNotifier({"NOTIFY_SOCKET": manager.name})
     service.ready()
     assert await manager.told() == "READY=1"
     before = time.monotonic_ns() // 1000
@@ -66,20 +66,20 @@ async def test_what_it_is_told(manager: Manager) -> None:
 async def test_signs_of_life(manager: Manager, autojump_clock: object) -> None:
     environ = {"NOTIFY_SOCKET": manager.name, "WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid())}
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(ServiceManager(environ).show_life)
+        nursery.start_soon(SystemdNotifier(environ).show_life)
         await trio.sleep(25)
         nursery.cancel_scope.cancel()
     for _ in range(3):
         assert await manager.told() == "WATCHDOG=1"
-    await ServiceManager(environ | {"WATCHDOG_PID": "1"}).show_life()  # they are wanted of another process
+    await SystemdNotifier(environ | {"WATCHDOG_PID": "1"}).show_life()  # they are wanted of another process
 
 
 async def test_where_no_manager_is_nothing_happens(tmp_path: Path) -> None:
     with capture_logs() as log_lines:
-        ServiceManager({}).ready()
-        await ServiceManager({"WATCHDOG_USEC": "1000"}).show_life()
+        SystemdNotifier({}).ready()
+        await SystemdNotifier({"WATCHDOG_USEC": "1000"}).show_life()
         assert log_lines == []
-        ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "gone")}).ready()
+        SystemdNotifier({"NOTIFY_SOCKET": str(tmp_path / "gone")}).ready()
     assert [line["event"] for line in log_lines] == ["the service manager does not listen"]
 
 

@@ -18,7 +18,7 @@ _BEATS: Final = 3
 """Signs of life within the time after which the manager gives the process up."""
 
 
-class ServiceManager:
+class SystemdNotifier:
     """Tells one manager how this process is. Without `NOTIFY_SOCKET` in the environment it does nothing."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
