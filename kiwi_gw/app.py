@@ -34,8 +34,8 @@ from kiwi_gw.edge.tls import check_certificates
 from kiwi_gw.query.warm_up import warm_up
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.loop_watch import LoopWatch
-from kiwi_gw.runtime.preparation import Preparation
 from kiwi_gw.runtime.reload import Reloader
+from kiwi_gw.runtime.warm_up import WarmUp
 from kiwi_gw.systemd import SystemdNotifier
 from kiwi_gw.workers.supervisor import Supervisor
 from kiwi_gw.workers.worker_config import LISTENING, WorkerConfig, worker_config_of
@@ -172,8 +172,8 @@ async def run(
     be stopped. worker_config: if this is one of several workers.
     """
     worker, workers = (worker_config.slot, worker_config.workers) if worker_config is not None else (0, 1)
-    preparation = Preparation(warm_up)
-    gateway = Gateway(loaded, worker=worker, workers=workers, preparation=preparation)
+    warming = WarmUp(warm_up)
+    gateway = Gateway(loaded, worker=worker, workers=workers, warm_up=warming)
     dialects = build_dialects(loaded, worker_config)
     listener = open_listener(gateway, dialects, worker_config)
     applied = _Applied(listener, loaded, quiet=worker != 0)
@@ -201,7 +201,7 @@ async def run(
                 await nursery.start(item.run)
             nursery.start_soon(reloader.watch)
             nursery.start_soon(LoopWatch().run)
-            nursery.start_soon(_prepare, preparation, manager)
+            nursery.start_soon(_warm_up, warming, manager)
             nursery.start_soon(manager.show_life)
             _announce(listener, admin, worker_config)
             task_status.started(RunningGateway(gateway, listener, reloader, admin))
@@ -219,9 +219,9 @@ async def run(
     return stop.code
 
 
-async def _prepare(preparation: Preparation, manager: SystemdNotifier) -> None:
+async def _warm_up(warming: WarmUp, manager: SystemdNotifier) -> None:
     """Load what queries need, while requests are answered already; then clients are let in."""
-    await preparation.run()
+    await warming.run()
     gc.freeze()  # what was made for the start stays: no collection need look at it again
     manager.ready()
 

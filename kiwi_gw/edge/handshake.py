@@ -49,7 +49,7 @@ class Handshake:
         self._admission.check_room()
         check_origin(head, self._gateway.loaded.settings.server.allowed_origins, remote, secure=secure)
         slot.enter()
-        await self._gateway.wait_prepared()
+        await self._gateway.wait_warmed_up()
         credential = head.credential(remote, secure=secure)
         text = ticket_of(head) if self._tickets is not None and tickets_given(self._gateway) else None
         if self._tickets is not None and text is not None:

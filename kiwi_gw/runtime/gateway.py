@@ -42,7 +42,6 @@ from kiwi_gw.runtime.loop_rounds import renew_in_each_round
 from kiwi_gw.runtime.memory_watch import MemoryWatch, Overload
 from kiwi_gw.runtime.meters import Meters
 from kiwi_gw.runtime.offloads import Offloads
-from kiwi_gw.runtime.preparation import Preparation
 from kiwi_gw.runtime.produce_queue import ProduceQueue
 from kiwi_gw.runtime.reauthorization import Reauthorization
 from kiwi_gw.runtime.refusal_log import login_refused
@@ -52,6 +51,7 @@ from kiwi_gw.runtime.services import Services
 from kiwi_gw.runtime.source_metrics import SourceMetricValues
 from kiwi_gw.runtime.source_plan import SourcePlan, limits_of, plan_of
 from kiwi_gw.runtime.source_runner import SourceRunner
+from kiwi_gw.runtime.warm_up import WarmUp
 
 log = structlog.get_logger(__name__)
 
@@ -69,7 +69,7 @@ class Gateway:
     """All sources and connections of one process. `run` is its life; the rest is for the edge.
 
     clock: monotonic seconds, as messages come by. worker, workers: which of how many processes with this
-    configuration it is. preparation: done before clients are let in; None: they are from the start. memory:
+    configuration it is. warm_up: done before clients are let in; None: they are from the start. memory:
     what all windows and encodings hold, and may hold. leaving: hubs of sources that are gone, while they are
     still read.
     """
@@ -81,9 +81,9 @@ class Gateway:
         *,
         worker: int = 0,
         workers: int = 1,
-        preparation: Preparation | None = None,
+        warm_up: WarmUp | None = None,
     ) -> None:
-        self._preparation = preparation
+        self._warm_up = warm_up
         self.loaded = loaded
         self.clock = clock
         self._worker_of = (worker, workers)
@@ -310,17 +310,17 @@ class Gateway:
     def runners(self) -> Iterable[SourceRunner]:
         return self._runners.values()
 
-    async def wait_prepared(self) -> None:
+    async def wait_warmed_up(self) -> None:
         """Return when clients may be let in."""
-        if self._preparation is not None:
-            await self._preparation.wait()
+        if self._warm_up is not None:
+            await self._warm_up.wait()
 
     @property
     def started(self) -> bool:
         """Whether clients are let in, and every source has worked once, or never will. It stays so."""
-        prepared = self._preparation is None or self._preparation.done
+        warm = self._warm_up is None or self._warm_up.done
         worked = all(runner.hub.state is not HubState.STARTING for runner in self._runners.values())
-        return self._started or (prepared and worked)
+        return self._started or (warm and worked)
 
     # --- inside ----------------------------------------------------------------------------
 

@@ -140,7 +140,7 @@ async def open_gateway(
                 over.event.set()
 
             running: app.RunningGateway = await nursery.start(run)
-            await running.gateway.wait_prepared()
+            await running.gateway.wait_warmed_up()
             try:
                 yield GatewayUnderTest(loaded.path, running, signals, over)
             except Exception as error:  # noqa: BLE001  raised again below, outside of the nursery

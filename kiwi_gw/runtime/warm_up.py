@@ -21,7 +21,7 @@ AGAIN_SECONDS: Final = 1.0
 _OUT_OF_DESCRIPTORS: Final = (os.strerror(errno.EMFILE), os.strerror(errno.ENFILE))
 
 
-class Preparation:
+class WarmUp:
     """`run` loads it, in a thread: when the first client waits for it, or soon. Where no descriptor is left
     for its files, as soon as there are some."""
 

@@ -9,35 +9,35 @@ import os
 import pytest
 import trio
 
-from kiwi_gw.runtime.preparation import AGAIN_SECONDS, SOON_SECONDS, Preparation
+from kiwi_gw.runtime.warm_up import AGAIN_SECONDS, SOON_SECONDS, WarmUp
 
 
 async def test_it_is_loaded_soon(autojump_clock: object) -> None:
     loaded: list[str] = []
-    preparation = Preparation(lambda: loaded.append("it"))
+    warm_up = WarmUp(lambda: loaded.append("it"))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(preparation.run)
+        nursery.start_soon(warm_up.run)
         await trio.sleep(SOON_SECONDS / 2)
-        assert (loaded, preparation.done) == ([], False)
-        await preparation.wait()
-        assert (loaded, preparation.done) == (["it"], True)
-    await preparation.wait()
+        assert (loaded, warm_up.done) == ([], False)
+        await warm_up.wait()
+        assert (loaded, warm_up.done) == (["it"], True)
+    await warm_up.wait()
 
 
 async def test_it_is_loaded_without_anybody_who_waits(autojump_clock: object) -> None:
     began = trio.current_time()
-    preparation = Preparation(lambda: None)
-    await preparation.run()
-    assert preparation.done
+    warm_up = WarmUp(lambda: None)
+    await warm_up.run()
+    assert warm_up.done
     assert trio.current_time() - began >= SOON_SECONDS
 
 
 async def test_who_waits_has_it_loaded_at_once(mock_clock: trio.testing.MockClock) -> None:
     """The clock stands still."""
-    preparation = Preparation(lambda: None)
+    warm_up = WarmUp(lambda: None)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(preparation.run)
-        await preparation.wait()
+        nursery.start_soon(warm_up.run)
+        await warm_up.wait()
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,9 @@ async def test_without_a_descriptor_for_its_files_it_is_tried_again(
         if len(tries) < 3:
             raise failure
 
-    preparation = Preparation(load)
-    await preparation.run()
-    assert preparation.done
+    warm_up = WarmUp(load)
+    await warm_up.run()
+    assert warm_up.done
     assert [later - sooner for sooner, later in itertools.pairwise(tries)] == pytest.approx(
         [AGAIN_SECONDS] * 2
     )
@@ -71,7 +71,7 @@ async def test_what_is_broken_is_raised(failure: Exception, autojump_clock: obje
     def load() -> None:
         raise failure
 
-    preparation = Preparation(load)
+    warm_up = WarmUp(load)
     with pytest.raises(type(failure)):
-        await preparation.run()
-    assert not preparation.done
+        await warm_up.run()
+    assert not warm_up.done
