@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from kiwi_gw.core.delivery import NO_BOUNDS, DeliveryBounds
 from kiwi_gw.core.lag_ledger import LagLedger
-from kiwi_gw.core.prepared import Prepared, Segment, reach
+from kiwi_gw.core.prepared import Prepared, Segment, furthest_stop
 from kiwi_gw.core.window import WindowEntry
 from kiwi_gw.core.window_cursor import WindowCursor
 from kiwi_gw.errors import EventFailed
@@ -152,7 +152,7 @@ def _stop(
     allowance: int,
 ) -> int:
     """Say how far the events from `first` up to `stop` may be sent, by everything but their size."""
-    stop = min(stop, reach(encoded.prefix_counts, first, allowance))
+    stop = min(stop, furthest_stop(encoded.prefix_counts, first, allowance))
     for marked in (encoded.unsendable, encoded.failing):
         following = bisect_left(marked, first)
         if following < len(marked):

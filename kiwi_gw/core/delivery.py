@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping
 from typing import Final
 
 from kiwi_gw.core.commands import LabelLimit, Tally
-from kiwi_gw.core.prepared import Prepared, Segment, count, nearest
+from kiwi_gw.core.prepared import Prepared, Segment, count, nearest_stop
 from kiwi_gw.core.window import WindowEntry
 from kiwi_gw.model import Encoded, Framing, Mode, Positions
 
@@ -37,7 +37,7 @@ class DeliveryBounds:
         """Find where, from event `first` up to `stop`, a limit is reached behind what is prepared already."""
         for label, limit in self.limits.items():
             taken = sum(count(s.encoded.prefix_counts_of(label), s.first, s.last) for s in prepared.segments)
-            stop = min(stop, nearest(encoded.prefix_counts_of(label), first, limit.left - taken))
+            stop = min(stop, nearest_stop(encoded.prefix_counts_of(label), first, limit.left - taken))
         return stop
 
     def before_until(self, entry: WindowEntry, first: int, stop: int) -> int:

@@ -22,7 +22,7 @@ from dataclasses import replace
 from math import inf
 
 from kiwi_gw.core.hub_interface import Hub
-from kiwi_gw.core.positions import ahead, below, furthest, nearest, reached
+from kiwi_gw.core.positions import ahead, below, earliest, furthest, reached
 from kiwi_gw.core.start_resolution import RequestedStart, ResolvedStart, resolve_in_known_range
 from kiwi_gw.core.states import SubscriptionInput, SubscriptionState
 from kiwi_gw.core.subscription import Subscription
@@ -318,7 +318,7 @@ class HistoryQueue:
             there = other.positions
             if ahead(there, here) + ahead(here, there) <= NEAR_EVENTS:
                 near.append(other)
-                start = nearest(start, there)
+                start = earliest(start, there)
         reader = SharedHistoryReader(self, self._hub, start, self._budget)
         self.readers.append(reader)
         self.opened += 1

@@ -19,7 +19,7 @@ def furthest(one: Positions, other: Positions) -> dict[int, int]:
     return found
 
 
-def nearest(one: Positions, other: Positions) -> dict[int, int]:
+def earliest(one: Positions, other: Positions) -> dict[int, int]:
     """Take in every partition the earlier of two positions; a partition that only one names: that one."""
     return {**one, **{p: min(offset, one.get(p, offset)) for p, offset in other.items()}}
 

@@ -193,14 +193,14 @@ def count(prefix_counts: Sequence[int] | None, first: int, stop: int) -> int:
     return stop - first if prefix_counts is None else prefix_counts[stop] - prefix_counts[first]
 
 
-def reach(prefix_counts: Sequence[int] | None, first: int, allowance: int) -> int:
+def furthest_stop(prefix_counts: Sequence[int] | None, first: int, allowance: int) -> int:
     """Find the furthest index such that at most `allowance` events that count lie between `first` and it."""
     if prefix_counts is None:
         return first + allowance
     return bisect_right(prefix_counts, prefix_counts[first] + allowance, first) - 1
 
 
-def nearest(prefix_counts: Sequence[int] | None, first: int, allowance: int) -> int:
+def nearest_stop(prefix_counts: Sequence[int] | None, first: int, allowance: int) -> int:
     """Find where `allowance` events that count lie between `first` and it, and nothing behind the last of
     them."""
     return (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kiwi_gw.core.prepared import count, cut, nearest, reach
+from kiwi_gw.core.prepared import count, cut, furthest_stop, nearest_stop
 from kiwi_gw.core.window import ENTRY_OVERHEAD, MemoryBudget, Window, WindowEntry, tell_parked
 from kiwi_gw.model import Batch, Encoded, Gap, Positions
 from tests.effort import examples
@@ -212,12 +212,12 @@ def test_reach_and_count_of_a_tally(flags: list[bool], data: st.DataObject) -> N
     first = data.draw(st.integers(0, len(flags)))
     allowance = data.draw(st.integers(0, 8))
     furthest = max(i for i in range(first, len(flags) + 1) if sum(flags[first:i]) <= allowance)
-    assert reach(prefix_counts, first, allowance) == furthest
+    assert furthest_stop(prefix_counts, first, allowance) == furthest
     assert count(prefix_counts, first, furthest) == sum(flags[first:furthest]) <= allowance
-    assert reach(None, first, allowance) == first + allowance
+    assert furthest_stop(None, first, allowance) == first + allowance
     least = next(
         (i for i in range(first, len(flags) + 1) if sum(flags[first:i]) == allowance), len(flags) + 1
     )
-    assert nearest(prefix_counts, first, allowance) == least
-    assert nearest(None, first, allowance) == first + allowance
+    assert nearest_stop(prefix_counts, first, allowance) == least
+    assert nearest_stop(None, first, allowance) == first + allowance
     assert count(None, first, furthest) == furthest - first
