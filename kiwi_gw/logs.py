@@ -2,7 +2,7 @@
 
 `configure` is called once at start. Anything may log before and after through `get_logger`, and lines that
 libraries log by the standard library take the same way. The fields of a line are `ts`, `level`, `logger`,
-`event`, then what the caller gives (`conn_id`, `sub_id`, `source`, `dialect`, `remote`, `err_id`, ...).
+`event`, then what the caller gives (`conn_id`, `source`, `dialect`, `remote`, `err_id`, ...).
 
 A log that cannot be written (its disk is full) stops no work: lines are left out and counted, and
 the first that can be written again is preceded by one that says how many.

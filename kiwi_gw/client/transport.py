@@ -29,7 +29,7 @@ CONNECT_SECONDS: Final = 10.0
 CLOSE_SECONDS: Final = 1.0
 SEND_SECONDS: Final = 10.0
 MESSAGE_BYTES: Final = 64 * 1024 * 1024
-"""The largest message taken; a gateway's own bound on an event (`limits.event_bytes`) is far lower."""
+"""The largest message taken; a gateway's own bound on an event (`window.event_bytes`) is far lower."""
 
 
 class ConnectionLost(KiwiError):  # noqa: N818  (it states what happened)

@@ -73,8 +73,8 @@ class FrameReader:
 
     max_payload: bytes that a message may have, over all its fragments. max_fragments: frames that it may
     have; 0: any number. counts: of the frames that came, by opcode: 16 numbers, in which others may count,
-    too. goodbye: the client's close frame has come. over: it has, or the protocol was broken; whatever comes
-    then is not looked at.
+    too. received_close: the client's close frame has come. over: it has, or the protocol was broken; whatever
+    comes then is not looked at.
     """
 
     __slots__ = (

@@ -354,8 +354,8 @@ class Gateway:
         meter = self.meters.source(entry.id) if self.measured else None
         self._known.add(entry.id)
         quiet = len(loaded.settings.sources) > _ANNOUNCED_SOURCES
-        figures = SourceMetricValues(kind.metrics, meter)
-        runner = SourceRunner(hub, build, changed, meter, figures, quiet=quiet)
+        metrics = SourceMetricValues(kind.metrics, meter)
+        runner = SourceRunner(hub, build, changed, meter, metrics, quiet=quiet)
         self._runners[entry.id] = runner
         self.spawn(runner.run)
 

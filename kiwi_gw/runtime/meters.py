@@ -74,10 +74,10 @@ class Histogram:
 class SourceMeter:
     """What is added up for one source, over its restarts, or for all those without a label of their own.
 
-    delivered, delivered_bytes: by dialect, of subscriptions that are over; credits_used and bad as well.
+    delivered, delivered_bytes: by dialect, of subscriptions that are over; credits_used, decode_errors, too.
     dropped (by policy), lag_notices and replayed: of hubs that are over. last_event: when the newest event
     happened, in seconds since the epoch (when it came, if it does not say); 0 if there was none. unreadable:
-    what the source could not read and stepped over, by kind. figures, histograms: what its type declares, by
+    what the source could not read and stepped over, by kind. metrics, histograms: what its type declares, by
     name. produced, commits: what clients wrote, by result. produce_duration: from handing records over to
     what became of them. joins: how often this process became a member of a group. redelivered: to clients of
     memberships that are over.

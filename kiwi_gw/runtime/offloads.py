@@ -122,7 +122,7 @@ class Offloads:
 
     @asynccontextmanager
     async def _process(self) -> AsyncIterator[trio.Process]:
-        """Start one, and wait until it is ready. Raises OSError or _Gone if it does not become that."""
+        """Start one, and wait until it is ready. Raises OSError or _ProcessGone if it never is."""
         process = await trio.lowlevel.open_process(
             self._command, stdin=PIPE, stdout=PIPE, start_new_session=True
         )
@@ -192,7 +192,7 @@ class Offloads:
 
 
 async def _asked(process: trio.Process, question: bytes) -> tuple[bytes, float]:
-    """Ask it. Returns its answer, and the seconds that it took. Raises _Gone."""
+    """Ask it. Returns its answer, and the seconds that it took. Raises _ProcessGone."""
     assert process.stdin is not None  # noqa: S101  see `_process`
     try:
         await process.stdin.send_all(QUESTION_HEAD.pack(len(question)) + question)

@@ -34,7 +34,7 @@ class Reauthorization:
     ) -> None:
         """See to these connections: what fits into one slice now, the rest as soon as others had their turn.
 
-        appeared: ids of sources that are new. judge: False, only tell of them.
+        appeared: ids of sources that are new. reauthorize: False, only tell of them.
         """
         until = self._clock() + _SLICE_SECONDS
         for connection in connections:

@@ -165,7 +165,7 @@ class SourceRunner:
 
     build: makes the source with its services, anew for every run. changed: called when the source said
     that it became another one; it is not run again by this runner. meter: what is measured of it, None for
-    nothing. figures: what it counts itself. quiet: it is one of very many, so its starts are no news.
+    nothing. metrics: what it counts itself. quiet: it is one of very many, so its starts are no news.
 
     restarts: how often it failed and was run again. last_error: why, the last time. refused: what the
     last reload would have made of it and why that cannot work, empty if nothing. done: set when the

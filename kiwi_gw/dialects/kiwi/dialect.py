@@ -23,7 +23,7 @@ class KiwiDialect:
     """Implements `kiwi_gw.dialect_api.Dialect`.
 
     envelope: `flat` as the document says, `nested` as the original server does.
-    max_event_bytes: larger frames are given up and announced (`limits.event_bytes`). unknown_members: what
+    max_event_bytes: larger frames are given up and announced (`window.event_bytes`). unknown_members: what
     becomes of a command with members that there are not. clock: monotonic seconds.
     """
 

@@ -23,7 +23,7 @@ _OWN_ID: dict[Topic, str] = {"connections": "id", "subscriptions": "connection"}
 class ClusterAdmin:
     """Implements `AdminView`. Connections are called `worker-number`, keys of pages `worker:key`.
 
-    alone: this worker, in this slot and incarnation. sockets: where the workers answer, by slot.
+    local_admin: this worker, in this slot and incarnation. sockets: where the workers answer, by slot.
     """
 
     def __init__(

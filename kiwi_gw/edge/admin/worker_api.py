@@ -52,8 +52,8 @@ class WorkerSilent(Exception):  # noqa: N818  (it says what happened)
 
 
 async def ask(path: Path, target: str, method: str = "GET", seconds: float = 2.0) -> tuple[bytes, str]:
-    """Body and incarnation of the answer of the worker at `path`. Raises Unanswered, and HttpError 400 where
-    it was asked for a page that is none."""
+    """Return body and incarnation of the answer of the worker at `path`. Raises WorkerSilent, and HttpError
+    400 where it was asked for a page that is none."""
     try:
         with trio.fail_after(seconds):
             async with await trio.open_unix_socket(str(path)) as stream:

@@ -175,7 +175,7 @@ class QueryReads(Message, frozen=True, kw_only=True):
 
 
 class QueryEnded(Message, frozen=True, kw_only=True):
-    """The run is over. trouble: None if it ended by itself or was stopped. message: Spark's words."""
+    """The run is over. error_kind: None if it ended by itself or was stopped. message: Spark's words."""
 
     run: int
     error_kind: ErrorKind | None = None
@@ -183,7 +183,7 @@ class QueryEnded(Message, frozen=True, kw_only=True):
 
 
 class QueryAnalysed(Message, frozen=True, kw_only=True):
-    """error: Spark's message, empty if the query is right; trouble: what kind of one; line: where in the SQL,
+    """error: Spark's message, empty if the query is right; error_kind: of which kind; line: where in the SQL,
     from 1, or 0. where: the key of the source that it is about, as a path (and `line` is within that); empty:
     the query.
 
