@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs" / "explanation"
 NAMED = re.compile(r"`((?:kiwi_gw|plugins|tests)/[\w/]+(?:\.py)?)(?::([\w.]+))?`")
 """A file or a folder, and a name in it: `kiwi_gw/core/window.py:Window.append`."""
-WALKS = {"One event": 12, "One SUBSCRIBE": 15, "One Spark row": 12}
+WALKS = {"One event": 12, "One SUBSCRIBE": 15, "One plain request": 12, "One Spark row": 12}
 """How many files the table of each walk may name: who follows it has to open them all."""
 NOT_PLAIN = ("nobody", "somebody", "whoever", "what is no ")
 
@@ -63,7 +63,7 @@ def test_every_term_has_one_sentence_and_a_place() -> None:
 
 
 def test_the_walks_are_short() -> None:
-    assert len((DOCS / "architecture.md").read_text(encoding="utf-8").splitlines()) < 160
+    assert len((DOCS / "architecture.md").read_text(encoding="utf-8").splitlines()) < 190
 
 
 @pytest.mark.parametrize("walk", WALKS)
