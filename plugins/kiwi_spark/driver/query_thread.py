@@ -28,7 +28,7 @@ from kiwi_spark.driver.query_plan import BuiltQuery, build
 from kiwi_spark.driver.real_time import RealTimePlaces, why_batches
 from kiwi_spark.driver.run_thread import RunThread
 from kiwi_spark.driver.session import Engine
-from kiwi_spark.driver.topic_offsets import TopicOffsets, beginnings, look, starting_offsets
+from kiwi_spark.driver.topic_offsets import TopicOffsets, look, resume_offsets, starting_offsets
 from kiwi_spark.driver.topic_sink import SLACK_MS, TopicSink, find_begun_batch
 from kiwi_spark.protocol.messages import BatchProgress, Message, QueryEnded, QueryStarted
 from kiwi_spark.protocol.query_spec import QuerySpec
@@ -114,7 +114,7 @@ class QueryThread(RunThread):
             return Prepared(as_json(built.frame, query.key), place, False, False, {}, {}, {}, {})
         offsets = look(spark, query)
         logged = files.read(f"{place.path}/offsets/{place.next_batch - 1}") if place.next_batch else None
-        begin = beginnings(offsets, query, checkpoints.begin(), logged)
+        begin = resume_offsets(offsets, query, checkpoints.begin(), logged)
         if real_time:
             why = self._take_threads(offsets)
             real_time = not why

@@ -46,7 +46,7 @@ def _look(spark: SparkSession, item: StreamInput) -> TopicOffsets:
     return TopicOffsets({p: start for p, start, _ in rows}, {p: end for p, _, end in rows})
 
 
-def beginnings(
+def resume_offsets(
     found: Mapping[str, TopicOffsets], query: QuerySpec, kept: Mapping[str, Offsets], logged: str | None
 ) -> dict[str, Offsets]:
     """Return where each input goes on. kept: where it began, as it was fixed when the query was new. logged:

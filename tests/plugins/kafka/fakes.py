@@ -1,4 +1,4 @@
-"""A cluster in memory, below the seam of the Kafka plugin."""
+"""A cluster in memory, below the ports of the Kafka plugin."""
 
 from __future__ import annotations
 
