@@ -16,7 +16,13 @@ import msgspec
 from msgspec import Raw
 
 from kiwi_gw.dialect_api.http import ClientRights, HttpRequest, HttpResponse
-from kiwi_gw.dialects.pulsar.encoders import EVERY, Encoders, PartEncoder, brought, of_version
+from kiwi_gw.dialects.pulsar.encoders import (
+    EVERY,
+    Encoders,
+    PartEncoder,
+    part_encoder_of_schema,
+    part_encoder_of_version,
+)
 from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError, read_body
 from kiwi_gw.dialects.pulsar.message_ids import MessageId
 from kiwi_gw.dialects.pulsar.messages import (
@@ -29,7 +35,7 @@ from kiwi_gw.dialects.pulsar.messages import (
     PublishResult,
     TopicPath,
 )
-from kiwi_gw.dialects.pulsar.producing import Result, admit, written
+from kiwi_gw.dialects.pulsar.producing import Result, admit, write_messages
 from kiwi_gw.dialects.pulsar.schemas import encode_string, schema_info
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings
 from kiwi_gw.dialects.pulsar.topics import WritableTopic
@@ -63,7 +69,7 @@ class BrokerProducing:
         self, request: HttpRequest[TopicPath, bytes] | HttpRequest[PartitionPath, bytes]
     ) -> BrokerAnswer | HttpResponse:
         try:
-            topic, version, results = await written(request, self.settings, _read)
+            topic, version, results = await write_messages(request, self.settings, _read)
         except PulsarError as error:
             return error.broker_response
         said = []
@@ -83,10 +89,10 @@ async def _read(
         raise PulsarError(PulsarCode.KEY_SCHEMA, "keys are text here; keySchema is not taken")
     encoder, as_text = PartEncoder(encode_string), True
     if asked.schemaVersion is not None and asked.schemaVersion >= 0:
-        encoder, as_text = await of_version(asked.schemaVersion, topic.info, rights), False
+        encoder, as_text = await part_encoder_of_version(asked.schemaVersion, topic.info, rights), False
     elif asked.valueSchema:
         info = schema_info(Raw(asked.valueSchema.encode()), PulsarCode.VALUE_SCHEMA)
-        chosen = brought(info, "value", topic.info)
+        chosen = part_encoder_of_schema(info, "value", topic.info)
         as_text = info.type.lower() in _TEXTS
         encoder = encoder if as_text else chosen
     return [_message(message, as_text=as_text) for message in asked.messages], Encoders(encoder)

@@ -4,7 +4,7 @@ of one, or by what the source says.
 Theory of operation. Where the source has a schema registry (`Decode.registry`), what is written in Avro
 begins with the id of its schema. A schema that a request brings is registered after all of its messages have
 become bytes, with room for the id: a request that is refused leaves nothing behind in the registry. Then the
-ids are put in (`registered`). The schema of a version has its id from the start.
+ids are put in (`register_schemas`). The schema of a version has its id from the start.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kiwi_gw.dialects.pulsar.schemas import (
     encoder_of,
     schema_info,
 )
-from kiwi_gw.dialects.pulsar.topics import registers, said_of_values
+from kiwi_gw.dialects.pulsar.topics import declared_schema, uses_registry
 from kiwi_gw.model import Outgoing, Part, SourceInfo
 from kiwi_gw.query.avro import HEAD_BYTES, schema_head
 from kiwi_gw.query.avro_writer import schema_text
@@ -73,13 +73,13 @@ async def encoders_of(asked: SchemasAsked, source: SourceInfo, rights: ClientRig
         if bare or is_absent(asked.key_schema):
             words = "key_value needs both key_schema and value_schema, or schema_version for this"
             raise PulsarError(PulsarCode.NO_KEY_VALUE_SCHEMA, words)
-        key = brought(schema_info(asked.key_schema, PulsarCode.KEY_SCHEMA), "key", source)
+        key = part_encoder_of_schema(schema_info(asked.key_schema, PulsarCode.KEY_SCHEMA), "key", source)
     elif not is_absent(asked.key_schema):
         raise PulsarError(PulsarCode.KEY_SCHEMA, f"key_schema is for schema_type {KEY_VALUE}")
     if asked.schema_version is not None:
-        if registers(source, "value") and kind not in (None, "avro", KEY_VALUE):
+        if uses_registry(source, "value") and kind not in (None, "avro", KEY_VALUE):
             raise PulsarError(PulsarCode.VALUE_SCHEMA, f"there are no versions of {kind[:40]!r}, but of avro")
-        return Encoders(await of_version(asked.schema_version, source, rights), key)
+        return Encoders(await part_encoder_of_version(asked.schema_version, source, rights), key)
     return Encoders(_values(asked, kind, source), key)
 
 
@@ -95,8 +95,8 @@ def _values(asked: SchemasAsked, kind: str | None, source: SourceInfo) -> PartEn
     elif kind is not None:
         return _of_type(kind)
     else:
-        info = said_of_values(source)
-    return brought(info, "value", source)
+        info = declared_schema(source)
+    return part_encoder_of_schema(info, "value", source)
 
 
 @cache  # an error is not kept, so there are as many as there are types
@@ -105,18 +105,18 @@ def _of_type(kind: str) -> PartEncoder:
     return PartEncoder(encoder_of(SchemaInfo(kind), PulsarCode.VALUE_SCHEMA))
 
 
-def brought(info: SchemaInfo, part: Part, source: SourceInfo) -> PartEncoder:
+def part_encoder_of_schema(info: SchemaInfo, part: Part, source: SourceInfo) -> PartEncoder:
     """Find how keys or values become bytes by a schema, which may have to be registered. Raises
     PulsarError."""
     encode = encoder_of(info, _INVALID[part])
-    if info.type.lower() != "avro" or not registers(source, part):
+    if info.type.lower() != "avro" or not uses_registry(source, part):
         return PartEncoder(encode, defined=bool(info.schema))
     return PartEncoder(_headed(encode, _ROOM), True, schema_text(info.schema))
 
 
-async def of_version(version: int, source: SourceInfo, rights: ClientRights) -> PartEncoder:
+async def part_encoder_of_version(version: int, source: SourceInfo, rights: ClientRights) -> PartEncoder:
     """Find how values become bytes by a version of their schema. Raises PulsarError."""
-    if not registers(source, "value"):
+    if not uses_registry(source, "value"):
         words = "there are no versions of schemas here: the topic has no schema registry"
         raise PulsarError(PulsarCode.VALUE_SCHEMA, words)
     try:
@@ -127,7 +127,7 @@ async def of_version(version: int, source: SourceInfo, rights: ClientRights) -> 
     return PartEncoder(_headed(encode, schema_head(found.id)), True, version=found.version)
 
 
-async def registered(
+async def register_schemas(
     records: Sequence[Outgoing], encoders: Encoders, source: SourceInfo, rights: ClientRights
 ) -> tuple[Sequence[Outgoing], int | None]:
     """Register what has to be, and put the ids into the records. Returns these, and the version of the

@@ -23,7 +23,7 @@ from msgspec import Raw
 
 from kiwi_gw.decoding import sentence
 from kiwi_gw.dialect_api.http import ClientRights, HttpRequest, HttpResponse
-from kiwi_gw.dialects.pulsar.encoders import Encoders, PartEncoder, encoders_of, registered
+from kiwi_gw.dialects.pulsar.encoders import Encoders, PartEncoder, encoders_of, register_schemas
 from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
 from kiwi_gw.dialects.pulsar.message_ids import message_ids
 from kiwi_gw.dialects.pulsar.messages import (
@@ -96,7 +96,7 @@ class Producing:
         self, request: HttpRequest[TopicPath, bytes] | HttpRequest[PartitionPath, bytes]
     ) -> ProduceAnswer | HttpResponse:
         try:
-            topic, version, results = await written(request, self.settings, _read)
+            topic, version, results = await write_messages(request, self.settings, _read)
         except PulsarError as error:
             return error.response
         said: list[MessageWritten] = []
@@ -114,7 +114,7 @@ def admit(
     settings: PulsarSettings, path: TopicPath | PartitionPath, rights: ClientRights
 ) -> WritableTopic | PulsarError | None:
     """Find out whether the client may write there, before anything is read of what it brings. None: it may,
-    when the source has started; `written` waits for that."""
+    when the source has started; `write_messages` waits for that."""
     try:
         return writable_topic(path, rights, settings)
     except NotStarted:
@@ -123,7 +123,7 @@ def admit(
         return error
 
 
-async def written(
+async def write_messages(
     request: HttpRequest[Any, bytes], settings: PulsarSettings, read: ReadRequest
 ) -> tuple[WritableTopic, int | None, Sequence[Result]]:
     """Write what a request brings. Returns where, the version of the values' schema, and what became of its
@@ -136,7 +136,7 @@ async def written(
     )
     messages, encoders = await read(request.body, topic, rights)
     records = await _outgoing(messages, encoders, topic, rights)
-    records, version = await registered(records, encoders, topic.info, rights)
+    records, version = await register_schemas(records, encoders, topic.info, rights)
     return topic, version, await topic.writer.produce(records, max(0.0, until - time.monotonic()))
 
 

@@ -25,7 +25,7 @@ from kiwi_gw.dialects.pulsar.message_encoder import IN_ARRAY, IN_LINES, messages
 from kiwi_gw.dialects.pulsar.message_ids import read_message_id
 from kiwi_gw.dialects.pulsar.messages import ReadParameters, SchemaRead
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings
-from kiwi_gw.dialects.pulsar.topics import ReadableTopic, readable_topic, registers
+from kiwi_gw.dialects.pulsar.topics import ReadableTopic, readable_topic, uses_registry
 from kiwi_gw.dialects.pulsar.values import Kind, schema_read
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import AtOffset, AtTime, CloseReason, Start, StartAt
@@ -118,7 +118,7 @@ async def _answer(
                 yield b""
                 return
             messages = _Messages(reader, asked.max_messages or 100, asked.max_bytes or 1 << 20)
-            if asked.include_schema and registers(topic.info, "value"):
+            if asked.include_schema and uses_registry(topic.info, "value"):
                 messages.schemas = {}
             piece, separator = _head(topic, asked), b""
             found = await messages.begin(start)
@@ -214,7 +214,7 @@ def _refuse(refused: SubscribeRefused) -> NoReturn:
 def _head(topic: ReadableTopic, asked: ReadParameters) -> bytes:
     """Begin the object. What all of the messages have as their schema stands before them; behind them, what
     they name each for itself."""
-    if not asked.include_schema or registers(topic.info, "value"):
+    if not asked.include_schema or uses_registry(topic.info, "value"):
         return b'{"messages":['
     return b'{"schemas":%b,"messages":[' % _encode([_schema(schema_read(topic.info))])
 

@@ -60,14 +60,14 @@ def group_name(prefix: str, topic: str, subscription: str) -> str:
     return f"{prefix}/subscription/{topic}/{name}"
 
 
-def said_of_values(info: SourceInfo) -> SchemaInfo:
+def declared_schema(info: SourceInfo) -> SchemaInfo:
     """Return what a source says of its values, for where nobody else does."""
     block = info.blocks.get("pulsar")
     said = block.values if isinstance(block, PulsarSource) else PulsarSchema()
     return SchemaInfo(said.type, said.definition)
 
 
-def registers(info: SourceInfo, part: Part) -> bool:
+def uses_registry(info: SourceInfo, part: Part) -> bool:
     """Return whether what a source has in Avro begins with the id of its schema in a registry."""
     decode = info.decode
     return decode.registry and (decode.key if part == "key" else decode.value) == "avro"

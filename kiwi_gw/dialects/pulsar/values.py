@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw
 
 from kiwi_gw.dialects.pulsar.schemas import SchemaInfo
-from kiwi_gw.dialects.pulsar.topics import registers, said_of_values
+from kiwi_gw.dialects.pulsar.topics import declared_schema, uses_registry
 from kiwi_gw.model import Decode, SourceInfo
 from kiwi_gw.query.avro import datum_reader, schema_id
 from kiwi_gw.query.avro_writer import schema_text
@@ -78,17 +78,17 @@ AS_THE_SOURCE_SAYS: Final = ReadAs()
 
 def schema_read(info: SourceInfo) -> Kind:
     """Return what the source's values are, with the definition if they have one for all of them."""
-    said = Kind.of(said_of_values(info))
+    said = Kind.of(declared_schema(info))
     if said.type == "NONE":
         kind = _TYPES[info.decode.value]
         return Kind(kind, info.decode.avro_schema if kind == "AVRO" else "")
-    return Kind("AVRO") if said.type == "AVRO" and registers(info, "value") else said
+    return Kind("AVRO") if said.type == "AVRO" and uses_registry(info, "value") else said
 
 
 def values_reader(info: SourceInfo, asked: Kind | None = None) -> ReadValues:
     """Return what reads the values of a source. asked: what a client says that they are. Where its events
     have no `value`, that is all that they have."""
-    said, named = asked or Kind.of(said_of_values(info)), registers(info, "value")
+    said, named = asked or Kind.of(declared_schema(info)), uses_registry(info, "value")
     says_nothing = said.type == "NONE" and info.decode.value != "json"
     if asked is None and (says_nothing or (said.type == "AVRO" and named)):
         read = _decoded(info.decode, "value")
@@ -102,7 +102,7 @@ def keys_reader(info: SourceInfo, asked: Kind | None = None) -> ReadValues:
     if asked is None:
         read = _decoded(info.decode, "key")
     else:
-        read = _read_as(asked, "key", info.decode if registers(info, "key") else None, guarded=True)
+        read = _read_as(asked, "key", info.decode if uses_registry(info, "key") else None, guarded=True)
     return lambda columns: read(columns) if "key" in columns else ()
 
 
