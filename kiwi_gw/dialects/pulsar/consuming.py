@@ -37,8 +37,8 @@ from kiwi_gw.dialects.pulsar.settings import PulsarSettings
 from kiwi_gw.dialects.pulsar.subscriptions import (
     MOST_CONSUMERS,
     ConsumerInfo,
+    LocalSubscriptions,
     Subscription,
-    SubscriptionLoad,
     ack_seconds,
     terms,
 )
@@ -75,7 +75,7 @@ class Consuming:
 
     settings: PulsarSettings
     ids: ConsumerIds | None
-    load: SubscriptionLoad = field(default_factory=SubscriptionLoad)
+    local: LocalSubscriptions = field(default_factory=LocalSubscriptions)
 
     def admit_new(self, path: SubscriptionPath, rights: ClientRights) -> HttpResponse | None:
         """Answer a client that may make no consumers there."""
@@ -124,7 +124,7 @@ class Consuming:
     ) -> dict[str, str]:
         name, home = request.parameters.subscription, ids.home(request.head)
         asked = await _read_as(wanted, topic, request.rights)
-        while (found := self.load.find(topic, name)) is not None and found.reader.leaving:
+        while (found := self.local.find(topic, name)) is not None and found.reader.leaving:
             await found.reader.wait_left()  # a consumer of it would be gone at once
         if wanted.id is not None:
             _check_same(self._checked(found, wanted.id, request), wanted, asked)
@@ -157,7 +157,7 @@ class Consuming:
     ) -> Subscription:
         """Have this process be a member of the subscription's group."""
         name, rights = request.parameters.subscription, request.rights
-        made = Subscription(topic, name, Dispatcher(kind), self.load, rights.view(topic.info.id), read_as)
+        made = Subscription(topic, name, Dispatcher(kind), self.local, rights.view(topic.info.id), read_as)
 
         def wire(partitions: Any) -> Any:
             return messages_wire(topic.info, topic.life, partitions, IN_ARRAY, counted=True, read_as=read_as)
@@ -167,7 +167,7 @@ class Consuming:
             made.reader = rights.join(topic.info.id, terms(topic, name, kind, start), wire, made)
         except SubscribeRefused as refused:
             raise PulsarError(PulsarCode.UNAVAILABLE, str(refused)) from None
-        self.load.add(made)
+        self.local.add(made)
         return made
 
     def _own(
@@ -176,7 +176,7 @@ class Consuming:
         topic: ConsumedTopic,
     ) -> Subscription:
         """Find the subscription of a consumer that is the client's. Raises PulsarError."""
-        subscription = self.load.find(topic, request.parameters.subscription)
+        subscription = self.local.find(topic, request.parameters.subscription)
         found = self._checked(subscription, request.parameters.consumer, request)
         if request.rights.view(topic.info.id) != found.reader.view:
             raise PulsarError(PulsarCode.IN_USE, "this client sees other messages than the subscription has")

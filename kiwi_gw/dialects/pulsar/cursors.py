@@ -28,7 +28,7 @@ from kiwi_gw.dialects.pulsar.messages import (
 )
 from kiwi_gw.dialects.pulsar.partition_cursor import PartitionCursor
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings
-from kiwi_gw.dialects.pulsar.subscriptions import Subscription, SubscriptionLoad
+from kiwi_gw.dialects.pulsar.subscriptions import LocalSubscriptions, Subscription
 from kiwi_gw.dialects.pulsar.topics import ConsumedTopic, admit, consumed_topic
 from kiwi_gw.errors import CommitRefused
 from kiwi_gw.model import Action, AtTime, Positions, StartAt
@@ -57,7 +57,7 @@ class Cursors:
     """Answer requests about cursors."""
 
     settings: PulsarSettings
-    load: SubscriptionLoad
+    local: LocalSubscriptions
 
     async def see(self, request: Request) -> CursorAnswer | HttpResponse:
         """Say how far a subscription is, and who its consumers here are."""
@@ -81,7 +81,7 @@ class Cursors:
         self, request: HttpRequest[ForgetParameters, bytes], topic: ConsumedTopic
     ) -> HttpResponse:
         asked = request.parameters
-        found, group = self.load.find(topic, asked.subscription), topic.group(asked.subscription)
+        found, group = self.local.find(topic, asked.subscription), topic.group(asked.subscription)
         state = await request.rights.group_state(topic.info.id, group)
         if not state.members and not state.committed:
             raise PulsarError(PulsarCode.SUBSCRIPTION, _NO_SUBSCRIPTION)
@@ -106,7 +106,7 @@ class Cursors:
 
     async def _see(self, request: Request, topic: ConsumedTopic) -> CursorAnswer:
         name = request.parameters.subscription
-        found = self.load.find(topic, name)
+        found = self.local.find(topic, name)
         state = await request.rights.group_state(topic.info.id, topic.group(name))
         if found is None and not state.members and not state.committed:
             raise PulsarError(PulsarCode.SUBSCRIPTION, _NO_SUBSCRIPTION)
@@ -115,7 +115,7 @@ class Cursors:
 
     async def _change(self, request: Request, topic: ConsumedTopic) -> CursorAnswer:
         asked, rights = read_body(request.body, CursorRequest), request.rights
-        found = self.load.find(topic, request.parameters.subscription)
+        found = self.local.find(topic, request.parameters.subscription)
         if found is None:
             state = await rights.group_state(topic.info.id, topic.group(request.parameters.subscription))
             if not state.members and not state.committed:

@@ -101,7 +101,7 @@ def _producing(
 def _subscriptions(settings: PulsarSettings, ids: ConsumerIds | None) -> Sequence[Route]:
     """Return the routes of subscriptions. A consumer is asked under both names that the document has."""
     consuming = Consuming(settings, ids)
-    cursors = Cursors(settings, consuming.load)
+    cursors = Cursors(settings, consuming.local)
     cursor, consumer = SUBSCRIPTION + "/cursor", SUBSCRIPTION + "/{what}/{consumer}"
     routes: list[Route] = [
         _route(

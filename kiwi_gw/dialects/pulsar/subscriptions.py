@@ -59,7 +59,7 @@ class Subscription:
     topic: ConsumedTopic
     name: str
     dispatcher: Dispatcher
-    load: SubscriptionLoad
+    local: LocalSubscriptions
     view: object
     read_as: ReadAs
     reader: GroupReader = field(init=False)
@@ -105,7 +105,7 @@ class Subscription:
     @property
     def room(self) -> tuple[int, int]:
         messages, size = self.dispatcher.room
-        most = self.load.room + max(OWN_BYTES - self.dispatcher.bytes, 0)
+        most = self.local.room + max(OWN_BYTES - self.dispatcher.bytes, 0)
         self.crowded = not most
         return messages, min(size, most)
 
@@ -139,7 +139,7 @@ class Subscription:
         return self.dispatcher.commits(partitions)
 
     def look(self, now: float) -> bool:
-        if (late := self.dispatcher.expire(now)) or (self.crowded and self.load.room):
+        if (late := self.dispatcher.expire(now)) or (self.crowded and self.local.room):
             self.reader.offer(late)
         if (view := self.reader.view) != self.view:
             self.view = view
@@ -163,10 +163,10 @@ class Subscription:
             self.dispatcher.revoke(partition)
         self.infos.clear()
         self.dispatcher.consumers.clear()
-        self.load.forget(self)
+        self.local.forget(self)
 
 
-class SubscriptionLoad:
+class LocalSubscriptions:
     """All subscriptions of this process, by topic and name."""
 
     def __init__(self) -> None:
