@@ -43,7 +43,7 @@ from kiwi_gw.dialects.pulsar.subscriptions import (
     terms,
 )
 from kiwi_gw.dialects.pulsar.topics import ConsumedTopic, admit, check_rights, consumed_topic
-from kiwi_gw.dialects.pulsar.values import AS_THE_SOURCE_SAYS, Kind, ReadAs
+from kiwi_gw.dialects.pulsar.values import AS_THE_SOURCE_SAYS, PulsarType, ReadAs
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import Action, Identity, StartAt
 from kiwi_gw.query.avro import datum_reader
@@ -248,11 +248,11 @@ async def _read_as(wanted: NewConsumer, topic: ConsumedTopic, rights: ClientRigh
     await encoders_of(wanted, topic.info, rights)  # whether all that can be used
     value = key = None
     if wanted.schema_version is None and not is_absent(wanted.value_schema):
-        value = Kind.of(schema_info(wanted.value_schema, PulsarCode.VALUE_SCHEMA))
+        value = PulsarType.of(schema_info(wanted.value_schema, PulsarCode.VALUE_SCHEMA))
     elif wanted.schema_version is None and wanted.schema_type is not None:
-        value = Kind(wanted.schema_type.upper())
+        value = PulsarType(wanted.schema_type.upper())
     if not is_absent(wanted.key_schema):
-        key = Kind.of(schema_info(wanted.key_schema, PulsarCode.KEY_SCHEMA))
+        key = PulsarType.of(schema_info(wanted.key_schema, PulsarCode.KEY_SCHEMA))
     for kind, code in ((value, PulsarCode.VALUE_SCHEMA), (key, PulsarCode.KEY_SCHEMA)):
         if kind is not None and kind.type == "AVRO":
             try:

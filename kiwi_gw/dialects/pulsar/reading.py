@@ -26,7 +26,7 @@ from kiwi_gw.dialects.pulsar.message_ids import read_message_id
 from kiwi_gw.dialects.pulsar.messages import ReadParameters, SchemaRead
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings
 from kiwi_gw.dialects.pulsar.topics import ReadableTopic, readable_topic, uses_registry
-from kiwi_gw.dialects.pulsar.values import Kind, schema_read
+from kiwi_gw.dialects.pulsar.values import PulsarType, schema_read
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import AtOffset, AtTime, CloseReason, Start, StartAt
 
@@ -229,10 +229,10 @@ async def _versions(
         if sum(len(each.text) for each in shown) + len(schema.text) <= MOST_SCHEMA_CHARACTERS:
             shown.append(schema)
     versions = await rights.schema_versions(topic.info.id, "value", shown, _VERSIONS_SECONDS)
-    return [_schema(Kind("AVRO", each.text), versions.get(each.id)) for each in shown]
+    return [_schema(PulsarType("AVRO", each.text), versions.get(each.id)) for each in shown]
 
 
-def _schema(kind: Kind, version: int | None = None) -> SchemaRead:
+def _schema(kind: PulsarType, version: int | None = None) -> SchemaRead:
     return SchemaRead(kind.type, version, base64.b64encode(kind.definition.encode()).decode(), {})
 
 

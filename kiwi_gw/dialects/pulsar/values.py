@@ -51,7 +51,7 @@ _TYPES: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class PulsarType:
     """What values, or keys, are: their type as Pulsar has it, in capitals, and its definition, if it has
     one."""
 
@@ -69,26 +69,26 @@ class Kind:
 class ReadAs:
     """What clients have said that values and keys are. None: what the source says."""
 
-    value: Kind | None = None
-    key: Kind | None = None
+    value: PulsarType | None = None
+    key: PulsarType | None = None
 
 
 AS_THE_SOURCE_SAYS: Final = ReadAs()
 
 
-def schema_read(info: SourceInfo) -> Kind:
+def schema_read(info: SourceInfo) -> PulsarType:
     """Return what the source's values are, with the definition if they have one for all of them."""
-    said = Kind.of(declared_schema(info))
+    said = PulsarType.of(declared_schema(info))
     if said.type == "NONE":
         kind = _TYPES[info.decode.value]
-        return Kind(kind, info.decode.avro_schema if kind == "AVRO" else "")
-    return Kind("AVRO") if said.type == "AVRO" and uses_registry(info, "value") else said
+        return PulsarType(kind, info.decode.avro_schema if kind == "AVRO" else "")
+    return PulsarType("AVRO") if said.type == "AVRO" and uses_registry(info, "value") else said
 
 
-def values_reader(info: SourceInfo, asked: Kind | None = None) -> ReadValues:
+def values_reader(info: SourceInfo, asked: PulsarType | None = None) -> ReadValues:
     """Return what reads the values of a source. asked: what a client says that they are. Where its events
     have no `value`, that is all that they have."""
-    said, named = asked or Kind.of(declared_schema(info)), uses_registry(info, "value")
+    said, named = asked or PulsarType.of(declared_schema(info)), uses_registry(info, "value")
     says_nothing = said.type == "NONE" and info.decode.value != "json"
     if asked is None and (says_nothing or (said.type == "AVRO" and named)):
         read = _decoded(info.decode, "value")
@@ -97,7 +97,7 @@ def values_reader(info: SourceInfo, asked: Kind | None = None) -> ReadValues:
     return lambda columns: read(columns) if "value" in columns else objects(list(columns), columns.values())
 
 
-def keys_reader(info: SourceInfo, asked: Kind | None = None) -> ReadValues:
+def keys_reader(info: SourceInfo, asked: PulsarType | None = None) -> ReadValues:
     """Return what reads the keys of a source: of events that have none, null."""
     if asked is None:
         read = _decoded(info.decode, "key")
@@ -110,7 +110,7 @@ def _decoded(decode: Decode, root: str) -> ReadValues:
     return lambda columns: decoded_column(decode, root, columns)
 
 
-def _read_as(kind: Kind, root: str, decode: Decode | None, *, guarded: bool) -> ReadValues:
+def _read_as(kind: PulsarType, root: str, decode: Decode | None, *, guarded: bool) -> ReadValues:
     """Return what reads a column as what it is said to be. decode: of what names schemas of a registry.
     guarded: a client says so."""
     read = _reader(kind, guarded=guarded)
@@ -129,7 +129,7 @@ def _read_as(kind: Kind, root: str, decode: Decode | None, *, guarded: bool) -> 
     return each if decode is None else each_without_schema
 
 
-def _reader(kind: Kind, *, guarded: bool) -> Callable[[bytes], Any]:
+def _reader(kind: PulsarType, *, guarded: bool) -> Callable[[bytes], Any]:
     """Return what reads bytes of a type. Those of BYTES stay, for msgspec writes them as base64."""
     if kind.type in _FIXED:
         return _fixed(_FIXED[kind.type])

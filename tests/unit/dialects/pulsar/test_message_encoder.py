@@ -14,7 +14,7 @@ from kiwi_gw.dialects.pulsar.message_encoder import IN_ARRAY, messages_wire, red
 from kiwi_gw.dialects.pulsar.message_ids import MessageId, read_message_id
 from kiwi_gw.dialects.pulsar.messages import SEQUENCE
 from kiwi_gw.dialects.pulsar.settings import PulsarSource
-from kiwi_gw.dialects.pulsar.values import AS_THE_SOURCE_SAYS, Kind, ReadAs, schema_read
+from kiwi_gw.dialects.pulsar.values import AS_THE_SOURCE_SAYS, PulsarType, ReadAs, schema_read
 from kiwi_gw.model import Batch, Decode, EventSchema, SourceInfo
 from kiwi_gw.query.avro import RegisteredSchema
 
@@ -170,7 +170,7 @@ def test_what_names_a_schema_of_a_registry_is_read_by_that_whatever_is_said() ->
     }
     columns |= {"value schema": [schema, None, None, None], "key schema": [None] * 4}
     events = Batch({}, [0] * 4, range(4), columns, 0)
-    said = ReadAs(Kind("STRING"), Kind("AVRO", '"string"'))
+    said = ReadAs(PulsarType("STRING"), PulsarType("AVRO", '"string"'))
     found, bad = written(source(decode=decode), events, read_as=said)
     assert [(each["value"], each["key"]) for each in found] == [
         ("a", "b"),
@@ -192,7 +192,7 @@ def test_events_without_a_value_are_their_columns() -> None:
     [("INT8", "json", "INT8"), ("NONE", "long", "INT64"), ("", "avro", "AVRO"), ("", "json", "JSON")],
 )
 def test_the_type_that_is_said(schema: str, decode: Any, expected: str) -> None:
-    assert schema_read(source(schema, Decode(decode))) == Kind(expected)
+    assert schema_read(source(schema, Decode(decode))) == PulsarType(expected)
 
 
 def test_a_message_that_is_delivered_again_counts_it() -> None:
