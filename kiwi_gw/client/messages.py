@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from kiwi_gw.decoding import wrong_member
 from kiwi_gw.dialects.kiwi.messages import (
     AnyNotice,
     ClientMessage,
@@ -26,6 +25,7 @@ from kiwi_gw.dialects.kiwi.messages import (
     SubscribeOk,
 )
 from kiwi_gw.errors import KiwiError
+from kiwi_gw.struct_errors import wrong_member
 
 Data = Mapping[str, Any]
 

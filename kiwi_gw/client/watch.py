@@ -18,10 +18,10 @@ from kiwi_gw.client.messages import Event, Noticed
 from kiwi_gw.client.reconnect_rules import GiveUp, Retry
 from kiwi_gw.client.resume_point import ResumePoint
 from kiwi_gw.client.transport import ClientConnection, ConnectionLost, Dial, SilenceTimeouts, connected
-from kiwi_gw.decoding import given
 from kiwi_gw.dialects.kiwi import messages as kiwi
 from kiwi_gw.errors import KiwiError
 from kiwi_gw.model import Mode, OverflowPolicy
+from kiwi_gw.struct_errors import given
 
 CLOSE_NOTICE_SECONDS: Final = 5.0
 """How long to wait until the server closes a subscription whose REQUEST was refused."""

@@ -22,7 +22,6 @@ import msgspec
 from msgspec import Struct
 
 from kiwi_gw.api import GroupState, RegisteredSchema, SchemaVersion
-from kiwi_gw.decoding import sentence
 from kiwi_gw.dialect_api.reading import AtEvents, EventReader, GroupReader, GroupSink, GroupTerms, WireOf
 from kiwi_gw.errors import KiwiError
 from kiwi_gw.model import (
@@ -42,6 +41,7 @@ from kiwi_gw.model import (
     Unpublished,
     WireFormat,
 )
+from kiwi_gw.struct_errors import sentence
 
 P = TypeVar("P", bound=Struct)
 B = TypeVar("B", bound=Struct | bytes)

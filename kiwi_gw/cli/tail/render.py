@@ -12,7 +12,6 @@ from msgspec import UNSET, to_builtins
 
 from kiwi_gw.client.messages import Data
 from kiwi_gw.client.watch import NotResumed, Reconnecting, SubscriptionOpened
-from kiwi_gw.decoding import given
 from kiwi_gw.dialects.kiwi.messages import (
     AnyNotice,
     Draining,
@@ -24,6 +23,7 @@ from kiwi_gw.dialects.kiwi.messages import (
     SubscriptionClosed,
     TokenExpiring,
 )
+from kiwi_gw.struct_errors import given
 from kiwi_gw.terminal import escape, escape_json
 
 Paint = Callable[[str, str], str]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.core.notices import Unanswered
-from kiwi_gw.decoding import given
 from kiwi_gw.dialects.compiling import BUSY, CompilingBudget, RefusedQueries, query_of_source
 from kiwi_gw.dialects.kiwi.messages import Subscribe
 from kiwi_gw.errors import SubscribeRefused
@@ -22,6 +21,7 @@ from kiwi_gw.query.filtered import projected, query_transform
 from kiwi_gw.query.limits import MAX_TEXT
 from kiwi_gw.query.tree import Query
 from kiwi_gw.query.worker_messages import decode_answer, is_small, sql_question
+from kiwi_gw.struct_errors import given
 
 if TYPE_CHECKING:
     from kiwi_gw.query.compiler import Bytecode

@@ -9,11 +9,11 @@ from typing import Any, Final, cast
 from msgspec import UNSET
 
 from kiwi_gw.core import notices
-from kiwi_gw.decoding import given
 from kiwi_gw.dialect_api.frames import encodable, message_frame
 from kiwi_gw.dialects.kiwi import messages
 from kiwi_gw.dialects.kiwi.results import Envelope
 from kiwi_gw.model import Mode, ValueAs
+from kiwi_gw.struct_errors import given
 
 _ERRORS: Final[dict[str, Callable[[messages.Refused], messages.ServerMessage]]] = {
     "SUBSCRIBE": messages.SubscribeError,

@@ -20,11 +20,11 @@ from msgspec import UNSET, Raw
 
 from kiwi_gw.codes import CloseCode
 from kiwi_gw.core.commands import Open
-from kiwi_gw.decoding import given, sentence
 from kiwi_gw.dialects.kiwi.messages import ClientMessage, StartPoint, Subscribe
 from kiwi_gw.dialects.kiwi.nesting import TooManyBrackets, outline
 from kiwi_gw.errors import ConnectionEnd
 from kiwi_gw.model import AtPositions, AtTime, SourceInfo, Start, StartAt, Until, ValueAs, WireFormat
+from kiwi_gw.struct_errors import given, sentence
 
 UnknownMembers = Literal["refuse", "ignore"]
 

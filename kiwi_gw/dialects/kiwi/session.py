@@ -38,7 +38,6 @@ from kiwi_gw.core.notices import (
     SourceDegraded,
     TimerFired,
 )
-from kiwi_gw.decoding import given
 from kiwi_gw.dialect_api.limits import SessionLimits
 from kiwi_gw.dialect_api.throttle import Throttle, Verdict
 from kiwi_gw.dialects.compiling import CompilingBudget, busy
@@ -57,6 +56,7 @@ from kiwi_gw.dialects.kiwi.results import Envelope, value_fields, value_form
 from kiwi_gw.errors import ConnectionEnd
 from kiwi_gw.model import Mode, ValueAs
 from kiwi_gw.query.filtered import projected
+from kiwi_gw.struct_errors import given
 
 # The original server's sentences.
 ALREADY_SUBSCRIBED: Final = "Source already has an active subscription"

@@ -21,7 +21,6 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from kiwi_gw.decoding import sentence
 from kiwi_gw.dialect_api.http import ClientRights, HttpRequest, HttpResponse
 from kiwi_gw.dialects.pulsar.encoders import Encoders, PartEncoder, encoders_of, register_schemas
 from kiwi_gw.dialects.pulsar.errors import PulsarCode, PulsarError
@@ -42,6 +41,7 @@ from kiwi_gw.dialects.pulsar.schemas import Encode, encode_string, encode_string
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings
 from kiwi_gw.dialects.pulsar.topics import NotStarted, WritableTopic, when_started, writable_topic
 from kiwi_gw.model import Outgoing, Published, Unpublished
+from kiwi_gw.struct_errors import sentence
 
 MOST_RECORD_BYTES: Final = 1_000_000
 MOST_BYTES: Final = 16 << 20

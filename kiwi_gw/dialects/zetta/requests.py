@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from kiwi_gw.decoding import given, sentence
 from kiwi_gw.dialects.zetta.messages import ClientMessage, PingRequest, Subscribe, Unsubscribe
+from kiwi_gw.struct_errors import given, sentence
 
 BAD_REQUEST: Final = 400
 NOT_SUPPORTED: Final = 405

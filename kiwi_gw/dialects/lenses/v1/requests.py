@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct
 
-from kiwi_gw.decoding import sentence, wrong_member
 from kiwi_gw.dialects.lenses.v1.messages import CONTENTS, Content, Int64, Request
+from kiwi_gw.struct_errors import sentence, wrong_member
 
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 """No JSON, half a character, or nested too deeply."""

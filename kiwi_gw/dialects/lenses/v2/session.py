@@ -42,7 +42,6 @@ from kiwi_gw.core.notices import (
     SourceAppeared,
     TimerFired,
 )
-from kiwi_gw.decoding import sentence, wrong_member
 from kiwi_gw.dialect_api.limits import SessionLimits
 from kiwi_gw.dialects.compiling import CompilingBudget, busy
 from kiwi_gw.dialects.lenses.any_queries import (
@@ -64,6 +63,7 @@ from kiwi_gw.dialects.lenses.v2.statistics import Counters, PartitionTally
 from kiwi_gw.dialects.lenses.v2.thresholds import Thresholds, thresholds_of
 from kiwi_gw.model import HeadCredential, Identity, Refusal, Token, WireFormat
 from kiwi_gw.query.errors import QueryError
+from kiwi_gw.struct_errors import sentence, wrong_member
 
 if TYPE_CHECKING:  # with the parser, which is not loaded when a gateway starts
     from kiwi_gw.dialects.lenses.sql import GroupedStatement, Statement

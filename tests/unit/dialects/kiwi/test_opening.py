@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kiwi_gw.decoding import descriptions
 from kiwi_gw.dialects.kiwi.messages import Subscribe
 from kiwi_gw.dialects.kiwi.requests import InvalidCommand, open_command, read
 from kiwi_gw.dialects.kiwi.results import kiwi_wire
 from kiwi_gw.model import AtPositions, AtTime, Start, StartAt
+from kiwi_gw.struct_errors import descriptions
 
 MAX_INTEGER = 2**53 - 1
 WRONG_FROM = (

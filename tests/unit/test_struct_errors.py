@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from kiwi_gw.decoding import descriptions, given, sentence, wrong_member
+from kiwi_gw.struct_errors import descriptions, given, sentence, wrong_member
 
 
 class Inner(Struct):
