@@ -40,7 +40,6 @@ from kiwi_gw.dialects.pulsar.schemas import encode_string, schema_info
 from kiwi_gw.dialects.pulsar.settings import PulsarSettings
 from kiwi_gw.dialects.pulsar.topics import WritableTopic
 from kiwi_gw.model import Published
-from kiwi_gw.struct_errors import sentence
 
 _TEXTS: Final = ("string", "bytes", "none")
 

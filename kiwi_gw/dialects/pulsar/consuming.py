@@ -47,7 +47,6 @@ from kiwi_gw.dialects.pulsar.values import AS_THE_SOURCE_SAYS, PulsarType, ReadA
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import Action, Identity, StartAt
 from kiwi_gw.query.avro import datum_reader
-from kiwi_gw.struct_errors import sentence
 
 _JOIN_SECONDS: Final = 20.0
 _GONE: Final = HttpResponse(204)

@@ -32,7 +32,6 @@ from kiwi_gw.dialects.pulsar.subscriptions import LocalSubscriptions, Subscripti
 from kiwi_gw.dialects.pulsar.topics import ConsumedTopic, admit, consumed_topic
 from kiwi_gw.errors import CommitRefused
 from kiwi_gw.model import Action, AtTime, Positions, StartAt
-from kiwi_gw.struct_errors import sentence
 
 _ELSEWHERE: Final = "this gateway has no consumers of the subscription: ask the one that has made yours"
 _MOVED: Final = "the partitions of some messages are another gateway's now: they come again there"

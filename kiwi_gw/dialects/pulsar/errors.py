@@ -9,9 +9,9 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from kiwi_gw.decoding import sentence
 from kiwi_gw.dialect_api.http import HttpFailure, HttpResponse
 from kiwi_gw.errors import KiwiError
+from kiwi_gw.struct_errors import sentence
 
 JSON: Final = "application/json"
 
