@@ -38,7 +38,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # What runs beside the other tests of brokers, and stands back for them, as some of those look at the clock.
 OF_SPARK := tests/integration/spark tests/integration/test_demo.py
-AT_LEISURE := $(OF_SPARK) tests/integration/kafka $(patsubst %,tests/integration/test_%.py,autobahn broker documentation \
+AT_LEISURE := $(OF_SPARK) $(patsubst %,tests/integration/test_%.py,autobahn broker documentation \
   documented_scripts node queries reload resume two_hundred_thousand two_protocols workers)
 
 # Those of Spark take most of what `make test` leaves out: there some of them run with the others, so that both
