@@ -317,7 +317,7 @@ class Gateway:
 
     @property
     def started(self) -> bool:
-        """Whether clients are let in, and every source has worked once, or never will. It stays so."""
+        """Return whether clients are let in, and every source has worked once, or never will; it stays so."""
         warm = self._warm_up is None or self._warm_up.done
         worked = all(runner.hub.state is not HubState.STARTING for runner in self._runners.values())
         return self._started or (warm and worked)

@@ -1,4 +1,4 @@
-"""What holds back a client that has too much on its way: the reader of its socket waits for room."""
+"""Hold back a client that has too much on its way: the reader of its socket waits for room."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ReadGate(ABC):
     @property
     @abstractmethod
     def full(self) -> bool:
-        """Whether the client is not to be read."""
+        """Return whether the client is not to be read."""
 
     async def wait_room(self) -> None:
         """Return when the client may be read."""

@@ -1,4 +1,4 @@
-"""What one connection has left to do of what its client has asked for, when it is its turn
+"""Have a connection go on, when it is its turn, with what is left of what its client has asked for
 (`core.commands.Continue`)."""
 
 from __future__ import annotations

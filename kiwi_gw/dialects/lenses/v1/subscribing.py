@@ -85,7 +85,7 @@ class StatementReader:
 
     @property
     def waits(self) -> bool:
-        """Whether a statement is being read elsewhere, or waits for its turn."""
+        """Return whether a statement is being read elsewhere, or waits for its turn."""
         return bool(self._readings)
 
     def read(self, reading: Reading) -> Generator[Command, None, bool]:

@@ -1,10 +1,9 @@
 """The topics that one connection has subscribed to, and the SUBSCRIBEs that are still to be answered.
 
 Theory of operation. A SUBSCRIBE is all or nothing: everything is opened without credit, a few topics in each
-turn, then it is answered,
-and then each of its topics is given all the credit there is, so that no record comes before the answer. What
-was subscribed to under the same name before is cancelled behind the last opening and before the answer. A
-topic that cannot be opened cancels the others.
+turn, then it is answered, and then each of its topics is given all the credit there is, so that no record
+comes before the answer. What was subscribed to under the same name before is cancelled behind the last
+opening and before the answer. A topic that cannot be opened cancels the others.
 
 With `_sample` credit is given for a few records per window, and what does not get any is dropped: the policy
 is `drop_oldest` with a buffer of so many.
