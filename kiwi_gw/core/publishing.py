@@ -13,7 +13,7 @@ comes of it between two steps (see `effects`).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Final
 
 from kiwi_gw.core.delivery import NO_BOUNDS
@@ -38,13 +38,16 @@ _COPIED: Final = 4 * 1024
 buffers."""
 
 
-def publish(hub: SourceHub, batch: Batch) -> Generator[Batch | None, None, None]:
+def publish(
+    hub: SourceHub, batch: Batch, slice_seconds: Callable[[float], float] = float
+) -> Generator[Batch | None, None, None]:
     """Take a batch and send it to everyone who can take it, piece by piece. Yields each but the first before
     it is taken, so that it can wait for those who hold the source, and None when it has run for a slice of
     time. Nothing more of it is taken once the source does not run.
 
     One without events or a gap says that there are none up to where it begins: who only waited for that is
-    at its end. ValueError: it repeats what was taken.
+    at its end. slice_seconds: makes of the slice that is configured the one that begins now. ValueError: it
+    repeats what was taken.
     """
     if not len(batch) and batch.gap is None:
         hub.window.pass_over(batch)
@@ -57,7 +60,7 @@ def publish(hub: SourceHub, batch: Batch) -> Generator[Batch | None, None, None]
     try:
         while piece is not None and hub.state is _RUNNING:
             taken, piece = piece, next(todo, None)
-            yield from _publish(hub, taken)
+            yield from _publish(hub, taken, slice_seconds)
             if piece is not None:
                 yield piece
     except GeneratorExit:  # the caller gave up half-way: the rest is read from the window, if it holds it
@@ -68,10 +71,10 @@ def publish(hub: SourceHub, batch: Batch) -> Generator[Batch | None, None, None]
         raise
 
 
-def _publish(hub: SourceHub, batch: Batch) -> Iterator[None]:
+def _publish(hub: SourceHub, batch: Batch, slice_seconds: Callable[[float], float]) -> Iterator[None]:
     entry = _take(hub, batch)
     hub.effects.hand_out()
-    until = hub.now + hub.limits.slice_seconds
+    until = hub.now + slice_seconds(hub.limits.slice_seconds)
     done = False
     try:
         for group in hub.groups:
@@ -79,7 +82,7 @@ def _publish(hub: SourceHub, batch: Batch) -> Iterator[None]:
                 hub.effects.hand_out()
                 if hub.now >= until:
                     yield
-                    until = hub.now + hub.limits.slice_seconds
+                    until = hub.now + slice_seconds(hub.limits.slice_seconds)
         done = True
     finally:
         if not done:

@@ -32,6 +32,10 @@ class Continuations:
         self._numbers = count()
         self._woken = Wakeup()
 
+    def __len__(self) -> int:
+        """How many go on as soon as they may."""
+        return len(self._ready)
+
     def add(self, seconds: float, then: Then) -> None:
         """Call `then` once, with False after so many seconds, or with True before that if nothing else wants
         the loop. It must not raise."""

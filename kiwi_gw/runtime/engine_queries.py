@@ -33,6 +33,7 @@ from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import MemoryBudget
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import CloseReason, Decode, EngineQuery, OverflowPolicy, Refusal, SourceInfo
+from kiwi_gw.runtime.fan_out_pace import FanOutPace
 from kiwi_gw.runtime.hooks import Hooks
 from kiwi_gw.runtime.meters import Meters
 from kiwi_gw.runtime.plugin_faults import FaultBarrier
@@ -72,7 +73,8 @@ class RunningQuery:
 
 
 class EngineQueries:
-    """Those of one gateway. current: the configuration in force, and what plugins know of it."""
+    """Those of one gateway. pace: of the fan-out of results. current: the configuration in force, and what
+    plugins know of it."""
 
     def __init__(
         self,
@@ -82,6 +84,7 @@ class EngineQueries:
         memory: MemoryBudget,
         meters: Meters,
         clock: Callable[[], float],
+        pace: FanOutPace,
         current: Callable[[], tuple[LoadedConfig, PluginContext]],
     ) -> None:
         self._hooks = hooks
@@ -89,7 +92,7 @@ class EngineQueries:
         self._encodings = encodings
         self._memory = memory
         self._meters = meters
-        self._clock = clock
+        self._clock, self._pace = clock, pace
         self._current = current
         self._nursery: trio.Nursery | None = None
         self._numbers = itertools.count(1)
@@ -187,7 +190,7 @@ class EngineQueries:
     async def _serve(self, item: RunningQuery) -> None:
         """Have the engine make the result."""
         engine = item.engine
-        publisher = HubPublisher(item.hub, trio.lowlevel.ParkingLot(), quiet=True)
+        publisher = HubPublisher(item.hub, trio.lowlevel.ParkingLot(), self._pace, quiet=True)
         with FaultBarrier() as barrier:
             kinds = item.loaded.plugins.service_types()
             async with self._services.use(kinds, tuple(engine.services), item.context) as values:

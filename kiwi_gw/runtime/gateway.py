@@ -35,6 +35,7 @@ from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.runtime.continuations import Continuations
 from kiwi_gw.runtime.engine_queries import EngineQueries
 from kiwi_gw.runtime.evaluator import Evaluator
+from kiwi_gw.runtime.fan_out_pace import FanOutPace
 from kiwi_gw.runtime.hooks import Hooks
 from kiwi_gw.runtime.keepalive import Keepalive, unexpired
 from kiwi_gw.runtime.login_guard import LoginGuard
@@ -106,6 +107,8 @@ class Gateway:
         self.offloads = Offloads(self._round_budget)
         self.command_scheduler = CommandScheduler(self._round_budget)
         self._continuations = Continuations(self._round_budget, clock)
+        contenders = self.evaluations, self.command_scheduler, self._continuations
+        self._fan_out_pace = FanOutPace(clock, *contenders)
         self.encodings = EncodingMemo(window.encodings_bytes, self.memory, _log_mistake, self.evaluations)
         self._runners: dict[str, SourceRunner] = {}
         self._known: set[str] = set()  # ids of all sources that there ever were
@@ -116,7 +119,7 @@ class Gateway:
         self._nursery: trio.Nursery | None = None
         self._services = Services()
         parts = self.hooks, self._services, self.encodings, self.memory, self.meters, clock
-        self.engine_queries = EngineQueries(*parts, lambda: (self.loaded, self._context))
+        self.engine_queries = EngineQueries(*parts, self._fan_out_pace, lambda: (self.loaded, self._context))
         self.reload_check = ReloadCheck(self._services, self._worker_of)
         self._reauthorization = Reauthorization(self.hub, clock)
         self.keepalive = Keepalive(loaded.settings.server.limits)
@@ -326,13 +329,8 @@ class Gateway:
 
     def _start(self, plan: SourcePlan) -> None:
         entry, kind, loaded, context = plan.entry, plan.kind, self.loaded, self._context
-        hub = SourceHub(
-            plan.info,
-            limits_of(entry, loaded, kind.start_ms, replayable=plan.info.replayable),
-            self.encodings,
-            self.memory,
-            self.clock,
-        )
+        limits = limits_of(entry, loaded, kind.start_ms, replayable=plan.info.replayable)
+        hub = SourceHub(plan.info, limits, self.encodings, self.memory, self.clock)
 
         @asynccontextmanager
         async def build() -> AsyncIterator[Source]:
@@ -355,7 +353,7 @@ class Gateway:
         self._known.add(entry.id)
         quiet = len(loaded.settings.sources) > _ANNOUNCED_SOURCES
         metrics = SourceMetricValues(kind.metrics, meter)
-        runner = SourceRunner(hub, build, changed, meter, metrics, quiet=quiet)
+        runner = SourceRunner(hub, build, changed, self._fan_out_pace, meter, metrics, quiet=quiet)
         self._runners[entry.id] = runner
         self.spawn(runner.run)
 

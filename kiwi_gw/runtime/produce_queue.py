@@ -20,6 +20,7 @@ import trio
 
 from kiwi_gw.api import Producer
 from kiwi_gw.model import Outgoing, Published, Refusal, Unpublished
+from kiwi_gw.runtime.fan_out_pace import FanOutPace
 from kiwi_gw.runtime.meters import SourceMeter
 from kiwi_gw.runtime.plugin_faults import FaultBarrier
 
@@ -80,15 +81,16 @@ class ProduceFeed(Protocol):
 
 class ProduceQueue:
     """Hand records over to one source. source: as it runs now, None while it does not. spawn: starts a task
-    that outlives the call. meter: None for no measuring."""
+    that outlives the call. pace: of fan-out, which gives way to them. meter: None for no measuring."""
 
     def __init__(
         self,
         source: Callable[[], object],
         spawn: Callable[[Callable[[], Awaitable[None]]], object],
+        pace: FanOutPace,
         meter: SourceMeter | None,
     ) -> None:
-        self._source, self._spawn, self._meter = source, spawn, meter
+        self._source, self._spawn, self._pace, self._meter = source, spawn, pace, meter
         # Of both, whose turn is next comes first.
         self._begun: dict[ProduceFeed, deque[ProduceTicket]] = {}  # those that have had no turn yet
         self._waiting: dict[ProduceFeed, deque[ProduceTicket]] = {}
@@ -108,6 +110,7 @@ class ProduceQueue:
         waiting = self._waiting.get(feed)
         (self._begun.setdefault(feed, deque()) if waiting is None else waiting).append(ticket)
         self._bytes += ticket.size
+        self._pace.record_written()
         if self.full:
             self._blocked.add(feed)
         if not self._running:

@@ -30,6 +30,7 @@ from kiwi_gw.core.hub_limits import HubState
 from kiwi_gw.core.publishing import publish
 from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.model import Batch, Decode, EventSchema, FieldEncoding, HasLineage, Positions, batch_pieces
+from kiwi_gw.runtime.fan_out_pace import FanOutPace
 from kiwi_gw.runtime.history_task import HistoryTask
 from kiwi_gw.runtime.meters import SourceMeter
 from kiwi_gw.runtime.plugin_faults import FaultBarrier, words
@@ -51,13 +52,14 @@ Build = Callable[[], AbstractAsyncContextManager[Source]]
 
 
 class HubPublisher:
-    """`api.Publisher` over a hub. meter: what every batch is measured with, None for not at all. quiet: the
-    log says for debugging only that the source runs."""
+    """`api.Publisher` over a hub. pace: of its fan-out. meter: what every batch is measured with, None for
+    not at all. quiet: the log says for debugging only that the source runs."""
 
     def __init__(
         self,
         hub: SourceHub,
         subscribed: trio.lowlevel.ParkingLot,
+        pace: FanOutPace,
         meter: SourceMeter | None = None,
         *,
         quiet: bool = False,
@@ -65,7 +67,7 @@ class HubPublisher:
         self._hub = hub
         self._say = log.debug if quiet else log.info
         self._meter = meter
-        self._subscribed = subscribed
+        self._subscribed, self._pace = subscribed, pace
         self._columns = _columns(hub.info.event_schema)
         self._said_at = -math.inf
         self._publishes = False
@@ -91,13 +93,13 @@ class HubPublisher:
         if state is _RUNNING:
             self._check(batch)
             self._publishes = True
-            steps = publish(self._hub, batch)
+            steps = publish(self._hub, batch, self._pace.slice_seconds)
             try:
                 if self._hub.blocking.holding(batch):
                     await self._wait_for_holders(next(batch_pieces(batch)))
                 began = time.perf_counter()
                 for piece in steps:
-                    await trio.lowlevel.checkpoint()
+                    await self._pace.give_way()
                     if piece is not None and self._hub.blocking.holding(piece):
                         stopped = time.perf_counter()
                         await self._wait_for_holders(piece)
@@ -164,8 +166,9 @@ class SourceRunner:
     """Runs one source until it ends, fails for good, changes, or is stopped.
 
     build: makes the source with its services, anew for every run. changed: called when the source said
-    that it became another one; it is not run again by this runner. meter: what is measured of it, None for
-    nothing. metrics: what it counts itself. quiet: it is one of very many, so its starts are no news.
+    that it became another one; it is not run again by this runner. pace: of its fan-out. meter:
+    what is measured of it, None for nothing. metrics: what it counts itself. quiet: it is one of very many,
+    so its starts are no news.
 
     restarts: how often it failed and was run again. last_error: why, the last time. refused: what the
     last reload would have made of it and why that cannot work, empty if nothing. done: set when the
@@ -178,6 +181,7 @@ class SourceRunner:
         hub: SourceHub,
         build: Build,
         changed: Callable[[str], None],
+        pace: FanOutPace,
         meter: SourceMeter | None = None,
         metrics: SourceMetricValues | None = None,
         *,
@@ -190,7 +194,7 @@ class SourceRunner:
         self.refused = ""
         self.history = HistoryTask(hub)
         self._build = build
-        self._changed = changed
+        self._changed, self._pace = changed, pace
         self._meter = meter
         self.source: Source | None = None
         self._produce_queue: ProduceQueue | None = None
@@ -215,7 +219,7 @@ class SourceRunner:
     def produce_queue(self, spawn: Callable[[Callable[[], Awaitable[None]]], None]) -> ProduceQueue:
         """Return what writes to it. spawn: runs a task as long as the gateway runs."""
         if self._produce_queue is None:
-            self._produce_queue = ProduceQueue(lambda: self.source, spawn, self._meter)
+            self._produce_queue = ProduceQueue(lambda: self.source, spawn, self._pace, self._meter)
         return self._produce_queue
 
     def statistics(self) -> SourceStatistics | None:
@@ -303,7 +307,7 @@ class SourceRunner:
 
     async def _run_once(self) -> BaseException | None:
         """Build the source and run it. Returns what it raised; None if it ended."""
-        out = HubPublisher(self.hub, self._subscribed, self._meter, quiet=self._quiet)
+        out = HubPublisher(self.hub, self._subscribed, self._pace, self._meter, quiet=self._quiet)
         start = self.hub.positions if self.hub.state is not HubState.STARTING else None
         with FaultBarrier() as barrier:
             try:

@@ -49,6 +49,7 @@ from kiwi_gw.model import Mode, SourceInfo, Token, WireFormat
 from kiwi_gw.plugin_manager import PluginManager
 from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.runtime.engine_queries import EngineQueries
+from kiwi_gw.runtime.fan_out_pace import FanOutPace
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.hooks import Hooks
 from kiwi_gw.runtime.meters import Meters
@@ -137,7 +138,7 @@ class FakeContext:
         self.evaluations = Evaluations(CpuShares(), self.round, self.clock)
         self.memo = EncodingMemo(encodings_bytes, self.budget, evaluations=self.evaluations)
         parts = self.hooks, Services(), self.memo, self.budget, self.meters, self.clock
-        self.engine_queries = EngineQueries(*parts, _not_configured)
+        self.engine_queries = EngineQueries(*parts, FanOutPace(self.clock), _not_configured)
         self.made = dict.fromkeys(source_ids, 0)
         self.hubs: dict[str, SourceHub] = {}
         self.leaving: list[SourceHub] = []

@@ -14,6 +14,7 @@ from trio.testing import MockClock
 from kiwi_gw.core.commands import Produce
 from kiwi_gw.model import Outgoing, Published, Unpublished
 from kiwi_gw.runtime import produce_queue
+from kiwi_gw.runtime.fan_out_pace import SHORT_SLICE_SECONDS, FanOutPace
 from kiwi_gw.runtime.meters import SourceMeter
 from kiwi_gw.runtime.produce_queue import TURN_RECORDS, ProduceQueue, ProduceTicket
 from kiwi_gw.runtime.produce_window import ProduceWindow
@@ -69,7 +70,8 @@ class Place:
 
     def __init__(self, nursery: trio.Nursery, source: object, meter: SourceMeter | None) -> None:
         self.nursery, self.source, self.meter = nursery, source, meter
-        self.queue = ProduceQueue(lambda: self.source, nursery.start_soon, meter)
+        self.pace = FanOutPace(trio.current_time)
+        self.queue = ProduceQueue(lambda: self.source, nursery.start_soon, self.pace, meter)
 
     def connect(self) -> Connection:
         return Connection(self.queue)
@@ -95,6 +97,13 @@ async def test_what_does_not_run_or_cannot_write_has_written_nothing(source: obj
             assert result.message.startswith("not written: ")
         assert here.meter is not None
         assert here.meter.produced == {"not_written": 2}
+
+
+async def test_fan_out_gives_way_to_records() -> None:
+    async with place(Writer()) as here:
+        assert here.pace.slice_seconds(1.0) == 1.0
+        here.connect().put("1")
+        assert here.pace.slice_seconds(1.0) == SHORT_SLICE_SECONDS
 
 
 async def test_a_source_that_was_away_writes_what_comes_once_it_runs() -> None:

@@ -33,6 +33,7 @@ from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import MemoryBudget
 from kiwi_gw.model import CloseReason, Encoded, WireFormat
+from kiwi_gw.runtime.fan_out_pace import FanOutPace
 from kiwi_gw.runtime.source_runner import FIRST_PAUSE, LONGEST_PAUSE, SourceRunner
 from tests.unit.core.fakes import Client, World
 from tests.unit.runtime.fakes import SHAPE, batch, settled
@@ -56,15 +57,31 @@ class Acts:
         await act(publisher, start)  # type: ignore[operator]
 
 
+class OneStepAtATime(FanOutPace):
+    """Gives way after each step of a batch. given: how often it has."""
+
+    def __init__(self) -> None:
+        super().__init__(trio.current_time)
+        self.given = 0
+
+    def slice_seconds(self, most: float) -> float:
+        return 0.0
+
+    async def give_way(self) -> None:
+        self.given += 1
+        await trio.lowlevel.checkpoint()
+
+
 class Bench:
-    def __init__(self, source: Source, shape: EventSchema = SHAPE) -> None:
+    def __init__(self, source: Source, shape: EventSchema = SHAPE, pace: FanOutPace | None = None) -> None:
         budget = MemoryBudget(1 << 40)
         info = SourceInfo("news", "fake", shape)
         self.hub = SourceHub(info, HubLimits(), EncodingMemo(1 << 30, budget), budget, trio.current_time)
         self.changes: list[str] = []
         self.entered = self.left = 0
         self.source = source
-        self.runner = SourceRunner(self.hub, self._build, self.changes.append)
+        pace = pace or FanOutPace(trio.current_time)
+        self.runner = SourceRunner(self.hub, self._build, self.changes.append, pace)
 
     def subscribe(self, client: Client) -> None:
         form = WireFormat("news", lambda batch: Encoded(b"", [0] * len(batch)))
@@ -99,6 +116,19 @@ async def test_a_finite_source_ends_its_feed(autojump_clock: MockClock) -> None:
     assert bench.runner.restarts == 0
     assert bench.runner.done.is_set()
     assert bench.entered == bench.left == 1
+
+
+async def test_a_batch_is_sent_at_the_pace_of_fan_out(autojump_clock: MockClock) -> None:
+    async def to_many(publisher: Publisher, start: Positions | None) -> None:
+        await publisher.ready({0: 0})
+        for _ in range(40):
+            bench.subscribe(Client())
+        await publisher.publish(batch(0, 1))
+
+    pace = OneStepAtATime()
+    bench = Bench(Acts(to_many), pace=pace)
+    await bench.runner.run()
+    assert pace.given == 3, "after 16 subscribers, after 32 and at the end"
 
 
 async def test_a_source_that_says_again_what_its_values_are_made_of_stays_as_it_is(
