@@ -162,8 +162,7 @@ class LimitSettings(Section):
     unsent_bytes: Size = 64 * KIB
     """Unsent bytes that the kernel may hold for one connection (TCP_NOTSENT_LOWAT)."""
     fan_out_slice_ms: Delay = 5
-    """How long one batch may be sent to subscribers before others get their turn; no more than 0.2 ms while
-    clients write."""
+    """How long one batch may be sent before others get their turn; less while clients write."""
 
     @model_validator(mode="after")
     def _pings_come_in_time(self) -> Self:

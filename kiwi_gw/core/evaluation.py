@@ -140,6 +140,10 @@ class Evaluations:
     def __len__(self) -> int:
         return len(self._jobs)
 
+    def wants_rounds(self) -> bool:
+        """Say whether any may go on: is postponed, and not known to rest."""
+        return bool(self._ready or self._to_wake)
+
     def costs(self, source_id: str, key: Hashable) -> EvaluationCosts:
         """Begin those of a new group of a source, with what is left of a wire key that was there before."""
         return EvaluationCosts(self._kept.take((source_id, key), self._clock()) or Account(self.shares.query))

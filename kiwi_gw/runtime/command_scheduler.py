@@ -90,6 +90,10 @@ class CommandScheduler:
     def __len__(self) -> int:
         return len(self._waiting) + self._awake
 
+    def wants_rounds(self) -> bool:
+        """Say whether anyone waits."""
+        return len(self) > 0
+
     async def wait(self, allowance: TimeAllowance) -> None:
         """Return when it is the turn of a connection, in a later round if it has done something in this one.
         allowance: of the connection."""

@@ -32,9 +32,9 @@ class Continuations:
         self._numbers = count()
         self._woken = Wakeup()
 
-    def __len__(self) -> int:
-        """How many go on as soon as they may."""
-        return len(self._ready)
+    def wants_rounds(self) -> bool:
+        """Say whether any may go on."""
+        return bool(self._ready)
 
     def add(self, seconds: float, then: Then) -> None:
         """Call `then` once, with False after so many seconds, or with True before that if nothing else wants

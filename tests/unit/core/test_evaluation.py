@@ -16,6 +16,7 @@ from kiwi_gw.core.encoding import keyed_format
 from kiwi_gw.core.evaluation import FIRST_IDLE_SECONDS, IDLE_SECONDS, Evaluations
 from kiwi_gw.core.evaluation_costs import CpuShares, EvaluationCosts
 from kiwi_gw.core.hub_limits import HubLimits
+from kiwi_gw.core.publishing import publish
 from kiwi_gw.core.round_budget import LIGHT_USER_SECONDS, ROUND_SECONDS
 from kiwi_gw.core.states import SubscriptionInput, SubscriptionState
 from kiwi_gw.core.subscription import Subscription
@@ -107,6 +108,17 @@ def test_all_that_is_evaluated_in_a_round_shares_its_budget(used: float, budget:
     assert [len(client.places) for client in clients] == [1, 1, 0, 0], "the second one began in time"
     finish(one)
     assert all(client.places == one.made for client in clients)
+
+
+def test_queries_have_whole_slices_where_others_have_shorter_ones() -> None:
+    one = world(limits=HubLimits(slice_seconds=1.0))
+    clients = [Client() for _ in range(5)]
+    one.subscribe(clients[0])
+    for number, client in enumerate(clients[1:]):
+        one.subscribe(client, slow(one, str(number), 1e-5))
+    steps = publish(one.hub, one.batch([0]), lambda most: 0.0)
+    assert [sum(bool(client.places) for client in clients) for _ in steps] == [1, 2], "the last is cut short"
+    assert all(client.places for client in clients)
 
 
 def test_others_are_served_while_one_is_postponed() -> None:

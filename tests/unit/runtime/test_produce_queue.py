@@ -99,7 +99,7 @@ async def test_what_does_not_run_or_cannot_write_has_written_nothing(source: obj
         assert here.meter.produced == {"not_written": 2}
 
 
-async def test_fan_out_gives_way_to_records() -> None:
+async def test_fan_out_gives_way_to_records(autojump_clock: MockClock) -> None:
     async with place(Writer()) as here:
         assert here.pace.slice_seconds(1.0) == 1.0
         here.connect().put("1")
