@@ -23,6 +23,8 @@ _STAYS = re.compile(r"(kiwi-gw (--config|run)|python3? -m http\.server) ")
 _PORT = re.compile(r"(?<=[: ])(8000|8001|8443|9092|9464)\b")
 _CARRIED = ("export ", ". ")
 """Beginnings of commands whose effect later ones see."""
+_ASKED_AGAIN = "kiwi-gw health --ready "
+"""Beginning of a command that says no until the gateway has warmed up, which it does behind its start."""
 _WITHIN = 150
 """Seconds for one command: some wait until Spark has started, beside everything else that a machine does."""
 
@@ -94,16 +96,9 @@ class Session:
         if _STAYS.match(command):
             self._start(whole, "http.server" in command)
             return ""
-        done = subprocess.run(
-            ["sh", "-c", whole],
-            cwd=self._folder,
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=_WITHIN,
-            check=False,
-        )
+        if command.startswith(_ASKED_AGAIN):
+            self._wait(lambda: self._run(whole).returncode == 0, command)
+        done = self._run(whole)
         assert done.returncode == 0, f"{command}\n{done.stdout.decode()}"
         return done.stdout.decode()
 
@@ -118,6 +113,18 @@ class Session:
                 else:
                     said = str(client.recv(timeout=_WITHIN))
                     assert re.fullmatch(pattern(line), said), f"{line}\n{said}"
+
+    def _run(self, command: str) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            ["sh", "-c", command],
+            cwd=self._folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_WITHIN,
+            check=False,
+        )
 
     def _start(self, command: str, is_site: bool) -> None:
         if self._gateway is not None and not is_site:
