@@ -124,4 +124,6 @@ async def test_a_gateway_that_goes_is_noticed_though_no_line_comes() -> None:
         assert await process.wait() == 1
         assert process.stderr is not None
         heard = b"".join([data async for data in process.stderr])
-    assert heard == b"kiwi-gw: connection lost\n"
+    # Whether its answer was faster than the end is not settled; nobody is told what is not known.
+    unknown = b"; 0 were written, and of 1 more nobody knows"
+    assert heard in {b"kiwi-gw: connection lost" + rest + b"\n" for rest in (b"", unknown)}
