@@ -32,6 +32,7 @@ from kiwi_gw.edge.listener import Listener
 from kiwi_gw.edge.metrics.collect import Collector
 from kiwi_gw.edge.tls import check_certificates
 from kiwi_gw.query.warm_up import warm_up
+from kiwi_gw.runtime import garbage
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.loop_watch import LoopWatch
 from kiwi_gw.runtime.reload import Reloader
@@ -80,10 +81,7 @@ def serve(config: Path, environ: Mapping[str, str]) -> int:
         return trio.run(_supervise, loaded, strict_exception_groups=True)
     if (warning := raise_limit(loaded.settings.server.limits.max_connections)) is not None:
         log.warning(warning)
-    # Reference counting frees nearly everything; looking for cycles as often as by default costs a tenth. But
-    # all clients wait for a collection, so each looks at little: 50,000 objects took 12 to 35 ms. Old objects
-    # are hardly ever looked at: with thousands of connections that takes longest, and they leave no cycles.
-    gc.set_threshold(5_000, 3, 7_000)
+    garbage.set_thresholds()
     if worker_config is None:
         return trio.run(_main, loaded, strict_exception_groups=True)
     structlog.contextvars.bind_contextvars(worker=worker_config.slot)
@@ -201,6 +199,7 @@ async def run(
                 await nursery.start(item.run)
             nursery.start_soon(reloader.watch)
             nursery.start_soon(LoopWatch().run)
+            nursery.start_soon(garbage.collect_while_idle)
             nursery.start_soon(_warm_up, warming, manager)
             nursery.start_soon(manager.show_life)
             _announce(listener, admin, worker_config)
