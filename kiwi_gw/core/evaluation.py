@@ -31,8 +31,10 @@ from kiwi_gw.model import Encoded, Steps, TimeSlice
 
 FIRST_IDLE_SECONDS: Final = 0.00025
 IDLE_SECONDS: Final = 0.001
-"""How long what is overdrawn is evaluated while nothing else waits, for something may come meanwhile: at
-first, and at most. It is twice as long each time that nothing has come."""
+IDLE_SHARE: Final = 1 / 10
+"""How long what is overdrawn is evaluated at once while nothing else waits, for something may come meanwhile:
+this share of the time since something came, at most so long, and not before it is as long as the first. So
+what comes each two milliseconds, as at everyday rates, does not wait for it."""
 
 _QUERIES_KEPT: Final = 256
 """Accounts of queries that nobody asks for any more: each with its text."""
@@ -131,7 +133,7 @@ class Evaluations:
         # A heap of the others: until when they rest. Some are gone.
         self._resting: list[tuple[float, int, _EvaluationJob]] = []
         self._numbers = count()
-        self._idle_seconds = FIRST_IDLE_SECONDS
+        self._busy_at = -math.inf
         self._by_entry: dict[WindowEntry, dict[Group, _EvaluationJob]] = {}
         self._by_group: dict[Group, dict[_EvaluationJob, None]] = {}
         self._held = 0
@@ -225,12 +227,15 @@ class Evaluations:
             if left > 0 and job in self._jobs and not self._rests(job.costs, now):
                 self._go_on(job, now + left)
         if not idle:
-            self._idle_seconds = FIRST_IDLE_SECONDS
-        if not jobs and idle:
-            self._go_on(next(iter(self._jobs)), now + self._idle_seconds, charged=False)
-            self._idle_seconds = min(2 * self._idle_seconds, IDLE_SECONDS)
-        elif not jobs:
+            self._busy_at = now
+        if jobs:
+            return 0.0
+        if not idle:
             return rest
+        seconds = min(IDLE_SHARE * (now - self._busy_at), IDLE_SECONDS)
+        if seconds < FIRST_IDLE_SECONDS:
+            return min(rest, (FIRST_IDLE_SECONDS - seconds) / IDLE_SHARE)
+        self._go_on(next(iter(self._jobs)), now + seconds, charged=False)
         return 0.0
 
     def _left(self, costs: EvaluationCosts, now: float) -> float:

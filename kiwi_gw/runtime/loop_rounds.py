@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Final
-from weakref import WeakSet
 
 import trio
 
@@ -43,17 +44,33 @@ async def renew_in_each_round(budget: RoundBudget) -> None:
         trio.lowlevel.remove_instrument(rounds)
 
 
-_lookers: Final[WeakSet[trio.lowlevel.Task]] = WeakSet()
+@dataclass(slots=True)
+class _Counted:
+    """Say how a task counts, and all that it starts: what it inherits is this."""
+
+    idle: bool
+
+
+_counted: Final[ContextVar[_Counted]] = ContextVar("counted")
+
+
+def _count(*, idle: bool) -> None:
+    counted = _counted.get(None)
+    if counted is None:
+        _counted.set(_Counted(idle))
+    else:
+        counted.idle = idle
 
 
 def count_as_busy() -> None:
     """Count as busy, until this task looks again whether it is idle."""
-    _lookers.discard(trio.lowlevel.current_task())
+    _count(idle=False)
 
 
 def count_as_idle() -> None:
-    """Count as idle while this task runs, until `count_as_busy`: it brings what is evaluated."""
-    _lookers.add(trio.lowlevel.current_task())
+    """Count as idle until `count_as_busy`, and so do the tasks that this one starts: they bring what is
+    evaluated."""
+    _count(idle=True)
 
 
 class _Others(trio.abc.Instrument):
@@ -62,10 +79,11 @@ class _Others(trio.abc.Instrument):
 
     def __init__(self) -> None:
         self.ran = False
-        _lookers.add(trio.lowlevel.current_task())
+        count_as_idle()
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self.ran = self.ran or task not in _lookers
+        counted = task.context.get(_counted)
+        self.ran = self.ran or counted is None or not counted.idle
 
 
 async def is_idle(seconds: float) -> bool:

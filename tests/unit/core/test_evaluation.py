@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from kiwi_gw.core import evaluation, evaluation_costs
 from kiwi_gw.core.accounts import Account, ClientAccount, Payer
 from kiwi_gw.core.encoding import keyed_format
-from kiwi_gw.core.evaluation import FIRST_IDLE_SECONDS, IDLE_SECONDS, Evaluations
+from kiwi_gw.core.evaluation import FIRST_IDLE_SECONDS, IDLE_SECONDS, IDLE_SHARE, Evaluations
 from kiwi_gw.core.evaluation_costs import CpuShares, EvaluationCosts
 from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.publishing import publish
@@ -52,6 +52,19 @@ def world(shares: CpuShares | None = None, limits: HubLimits | None = None) -> W
 def evaluations(world: World) -> Evaluations:
     assert world.evaluations is not None
     return world.evaluations
+
+
+STEP = FIRST_IDLE_SECONDS / 8
+
+
+def overdrawn() -> World:
+    """Make one whose evaluations have used up for long what they may."""
+    one = world()
+    one.subscribe(Client(), slow(one, seconds=STEP))
+    one.produce(10_000)
+    for light_user in (False, True):
+        evaluations(one).all.charge(1e6, one.clock.now, light_user=light_user)
+    return one
 
 
 def finish(world: World, seconds: float = 1e9) -> None:
@@ -175,28 +188,40 @@ def test_budgets_bind_only_while_other_work_waits() -> None:
     one.subscribe(client, slow(one, seconds=0.1))
     one.produce(5)
     assert evaluations(one).go_on(idle=False)
+    one.clock.now += FIRST_IDLE_SECONDS / IDLE_SHARE
     before = one.clock.now
     while client.places != one.made:
         assert not evaluations(one).go_on(idle=True)
     assert one.clock.now - before == pytest.approx(0.4)
 
 
-def test_the_turns_of_an_idle_loop_are_longer_the_longer_it_stays_so() -> None:
-    one, step = world(), FIRST_IDLE_SECONDS / 2
-    client = Client()
-    one.subscribe(client, slow(one, seconds=step))
+@pytest.mark.parametrize(
+    ("idle_for", "expected"),
+    [
+        (FIRST_IDLE_SECONDS / IDLE_SHARE, FIRST_IDLE_SECONDS),
+        (0.5 * IDLE_SECONDS / IDLE_SHARE, 0.5 * IDLE_SECONDS),
+        (IDLE_SECONDS / IDLE_SHARE, IDLE_SECONDS),
+        (10.0, IDLE_SECONDS),
+    ],
+)
+def test_the_turns_of_an_idle_loop_are_longer_the_longer_it_is(idle_for: float, expected: float) -> None:
+    one = overdrawn()
     for _ in range(2):
-        one.produce(1_000)
-        while evaluations(one).go_on(idle=False) == 0:
-            pass
-        took = []
-        for _ in range(4):
-            before = one.clock.now
-            evaluations(one).go_on(idle=True)
-            took.append(one.clock.now - before)
-        assert took[:2] == pytest.approx([FIRST_IDLE_SECONDS, 2 * FIRST_IDLE_SECONDS], abs=1.1 * step)
-        assert took[2:] == pytest.approx([IDLE_SECONDS] * 2, abs=1.1 * step)
-        finish(one)
+        evaluations(one).go_on(idle=False)
+        one.clock.now += idle_for + 1e-9
+        before = one.clock.now
+        assert evaluations(one).go_on(idle=True) == 0
+        assert one.clock.now - before == pytest.approx(expected, abs=1.1 * STEP)
+
+
+def test_a_loop_that_is_idle_for_a_moment_is_none() -> None:
+    one = overdrawn()
+    assert (evaluations(one).go_on(idle=False) or 0) > 1
+    begins, before = FIRST_IDLE_SECONDS / IDLE_SHARE, one.clock.now
+    assert evaluations(one).go_on(idle=True) == pytest.approx(begins)
+    one.clock.now += begins / 2
+    assert evaluations(one).go_on(idle=True) == pytest.approx(begins / 2)
+    assert one.clock.now == before + begins / 2
 
 
 def test_what_many_light_users_have_begun_is_not_begun_anew() -> None:

@@ -10,7 +10,7 @@ from trio.testing import MockClock
 from kiwi_gw.core.evaluation import Evaluations
 from kiwi_gw.core.evaluation_costs import CpuShares
 from kiwi_gw.runtime.evaluator import Evaluator
-from kiwi_gw.runtime.loop_rounds import count_as_idle
+from kiwi_gw.runtime.loop_rounds import count_as_busy, count_as_idle
 from kiwi_gw.wakeup import Wakeup
 from tests.unit.runtime.fakes import endless_round
 
@@ -43,11 +43,12 @@ async def test_a_loop_on_which_nothing_else_runs_is_idle(autojump_clock: MockClo
     assert await told() == [False] + [True] * 19
 
 
+@pytest.mark.parametrize("started", [False, True])
 @pytest.mark.parametrize("for_queries", [False, True])
 async def test_it_is_not_idle_behind_what_has_run_meanwhile(
-    autojump_clock: MockClock, *, for_queries: bool
+    autojump_clock: MockClock, *, for_queries: bool, started: bool
 ) -> None:
-    """Unless that is part of evaluating queries."""
+    """Unless that is part of evaluating queries, or what such a task has started."""
     came = Wakeup()
 
     class Disturbed(Resting):
@@ -56,12 +57,20 @@ async def test_it_is_not_idle_behind_what_has_run_meanwhile(
                 came.set()
             return super().go_on(idle=idle)
 
-    async def run() -> None:
-        if for_queries:
-            count_as_idle()
+    async def disturb() -> None:
         while True:
             await came.wait()
             came.clear()
+
+    async def run() -> None:
+        if started:
+            count_as_busy()  # it may change what it is, and so does what it has started
+            nursery.start_soon(disturb)
+            await trio.testing.wait_all_tasks_blocked()
+        if for_queries:
+            count_as_idle()
+        if not started:
+            await disturb()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(run)
