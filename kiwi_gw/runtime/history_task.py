@@ -22,7 +22,7 @@ from kiwi_gw.core.start_resolution import RequestedPositions, RequestedStart
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import AtTime, Batch, Committed, OffsetRange, batch_pieces
-from kiwi_gw.runtime.loop_rounds import count_as_busy, count_as_idle
+from kiwi_gw.runtime.loop_rounds import count_as_busy, count_as_idle, counting_alike
 from kiwi_gw.runtime.plugin_faults import FaultBarrier, words
 from kiwi_gw.wakeup import Wakeup
 
@@ -211,7 +211,8 @@ class HistoryTask:
                 count_as_idle()
             else:
                 count_as_busy()
-            batch = await events.read(reader.catch_up_target())
+            with counting_alike():  # what fetches from Kafka is part of it
+                batch = await events.read(reader.catch_up_target())
             self._failing = False
             for piece in batch_pieces(batch):
                 if not await turn.room(piece):

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Final
+from weakref import WeakSet
 
 import trio
 
@@ -44,33 +44,30 @@ async def renew_in_each_round(budget: RoundBudget) -> None:
         trio.lowlevel.remove_instrument(rounds)
 
 
-@dataclass(slots=True)
-class _Counted:
-    """Say how a task counts, and all that it starts: what it inherits is this."""
+_lookers: Final[WeakSet[trio.lowlevel.Task]] = WeakSet()
 
-    idle: bool
-
-
-_counted: Final[ContextVar[_Counted]] = ContextVar("counted")
-
-
-def _count(*, idle: bool) -> None:
-    counted = _counted.get(None)
-    if counted is None:
-        _counted.set(_Counted(idle))
-    else:
-        counted.idle = idle
+_parent: Final[ContextVar[trio.lowlevel.Task]] = ContextVar("parent")
+"""The task that this one counts like."""
 
 
 def count_as_busy() -> None:
     """Count as busy, until this task looks again whether it is idle."""
-    _count(idle=False)
+    _lookers.discard(trio.lowlevel.current_task())
 
 
 def count_as_idle() -> None:
-    """Count as idle until `count_as_busy`, and so do the tasks that this one starts: they bring what is
-    evaluated."""
-    _count(idle=True)
+    """Count as idle while this task runs, until `count_as_busy`: it brings what is evaluated."""
+    _lookers.add(trio.lowlevel.current_task())
+
+
+@contextmanager
+def counting_alike() -> Iterator[None]:
+    """Have tasks that are started in the block count as this one does, from then on."""
+    token = _parent.set(trio.lowlevel.current_task())
+    try:
+        yield
+    finally:
+        _parent.reset(token)
 
 
 class _Others(trio.abc.Instrument):
@@ -79,11 +76,10 @@ class _Others(trio.abc.Instrument):
 
     def __init__(self) -> None:
         self.ran = False
-        count_as_idle()
+        _lookers.add(trio.lowlevel.current_task())
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        counted = task.context.get(_counted)
-        self.ran = self.ran or counted is None or not counted.idle
+        self.ran = self.ran or task.context.get(_parent, task) not in _lookers
 
 
 async def is_idle(seconds: float) -> bool:

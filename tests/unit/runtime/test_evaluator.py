@@ -10,7 +10,7 @@ from trio.testing import MockClock
 from kiwi_gw.core.evaluation import Evaluations
 from kiwi_gw.core.evaluation_costs import CpuShares
 from kiwi_gw.runtime.evaluator import Evaluator
-from kiwi_gw.runtime.loop_rounds import count_as_busy, count_as_idle
+from kiwi_gw.runtime.loop_rounds import count_as_busy, count_as_idle, counting_alike
 from kiwi_gw.wakeup import Wakeup
 from tests.unit.runtime.fakes import endless_round
 
@@ -65,12 +65,14 @@ async def test_it_is_not_idle_behind_what_has_run_meanwhile(
     async def run() -> None:
         if started:
             count_as_busy()  # it may change what it is, and so does what it has started
-            nursery.start_soon(disturb)
+            with counting_alike():
+                nursery.start_soon(disturb)
             await trio.testing.wait_all_tasks_blocked()
         if for_queries:
             count_as_idle()
         if not started:
             await disturb()
+        await trio.sleep_forever()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(run)
