@@ -8,8 +8,9 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -170,9 +171,9 @@ async def run(
     be stopped. worker_config: if this is one of several workers.
     """
     worker, workers = (worker_config.slot, worker_config.workers) if worker_config is not None else (0, 1)
-    warming = WarmUp(warm_up)
-    gateway = Gateway(loaded, worker=worker, workers=workers, warm_up=warming)
     dialects = build_dialects(loaded, worker_config)
+    warming = WarmUp(partial(_load, loaded, dialects))
+    gateway = Gateway(loaded, worker=worker, workers=workers, warm_up=warming)
     listener = open_listener(gateway, dialects, worker_config)
     applied = _Applied(listener, loaded, quiet=worker != 0)
     # The process that started workers speaks for them.
@@ -218,8 +219,16 @@ async def run(
     return stop.code
 
 
+def _load(loaded: LoadedConfig, dialects: Collection[str]) -> None:
+    """Import what the first clients of these protocols would wait for."""
+    warm_up()
+    types = loaded.plugins.dialect_types()
+    for name in dialects:
+        types[name].warm_up()
+
+
 async def _warm_up(warming: WarmUp, manager: SystemdNotifier) -> None:
-    """Load what queries need, while requests are answered already; then clients are let in."""
+    """Load what protocols and queries need, while requests are answered already; then clients are let in."""
     await warming.run()
     gc.freeze()  # what was made for the start stays: no collection need look at it again
     manager.ready()

@@ -116,6 +116,8 @@ class DialectType(Generic[S]):
         settings, by the id of the source and what it says to protocols; the rest is theirs to choose. None:
         there are none.
     messages: None: they are no JSON. other_messages: of further protocols that it speaks, by their names.
+    warm_up: imports what its first client would wait for, and all others with it. Called once, in a thread,
+        before clients are let in, unless it is switched off.
     """
 
     name: str
@@ -127,3 +129,4 @@ class DialectType(Generic[S]):
     groups: Callable[[S, str, Mapping[str, Section]], str | None] = lambda settings, source_id, blocks: None
     messages: Messages | None = None
     other_messages: Mapping[str, Messages] = field(default_factory=dict)
+    warm_up: Callable[[], None] = lambda: None

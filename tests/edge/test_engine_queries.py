@@ -141,10 +141,14 @@ class Protocol:
     """A plugin with that protocol."""
 
     open: Counter[str] = field(default_factory=Counter)
+    warmed_up: int = 0
 
     @hookimpl
     def dialect_types(self) -> Sequence[DialectType[CountSettings]]:
-        return (DialectType("counts", CountSettings, self._build),)
+        return (DialectType("counts", CountSettings, self._build, warm_up=self._warm_up),)
+
+    def _warm_up(self) -> None:
+        self.warmed_up += 1
 
     def _build(self, settings: CountSettings, context: DialectContext) -> Dialect:
         return Counts(self.open)
@@ -250,6 +254,12 @@ async def test_an_engine_answers_a_protocol_that_has_queries_over_whole_sources(
         assert await lines(client, 1) == ["unknown_source: no source has this id"]
         assert (engine.driver, engine.made) == (["open"], 1)
         assert protocol.open["all"] == 0
+
+
+async def test_a_protocol_is_warmed_up_once_before_its_first_client() -> None:
+    protocol = Protocol()
+    async with running(protocol) as (gateway, _), connect(gateway, "/counts"):
+        assert protocol.warmed_up == 1
 
 
 async def test_a_gateway_without_an_engine_says_so() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kiwi_gw.api import PluginContext, hookimpl
 from kiwi_gw.dialect_api import DialectContext, DialectType, Messages
+from kiwi_gw.dialects.lenses.any_queries import warm_up
 from kiwi_gw.dialects.lenses.dialect import SQL, LensesDialect
 from kiwi_gw.dialects.lenses.settings import LensesSettings, LensesSource
 from kiwi_gw.dialects.lenses.tables import table_name
@@ -26,6 +27,7 @@ LENSES = DialectType(
     LensesSource,
     messages=Messages(v1.Request, v1.ServerMessage),
     other_messages={SQL: Messages(v2.Execute, v2.ServerMessage)},
+    warm_up=warm_up,
 )
 
 
