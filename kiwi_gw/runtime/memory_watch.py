@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import gc
 import math
 import os
 import re
@@ -138,7 +139,9 @@ class MemoryWatch:
     def _shed(self, *, first: bool) -> None:
         self._encodings.shrink(_ENCODINGS)
         decoded_batch.forget_all()
-        if not first:
+        if first:
+            gc.collect()  # of old objects, too: see `garbage`
+        else:
             self._budget.shrink(max(_LEAST, _KEPT * self._budget.fill_ratio))
 
 

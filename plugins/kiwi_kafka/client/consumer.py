@@ -81,7 +81,8 @@ class FetchingConsumer:
             self._fail(error)
         finally:
             self._brokers.close()
-            self._partitions, self._ready = {}, {}  # in a cycle, with the megabytes that were fetched ahead
+            # No cycle is to be left, with the megabytes that were fetched ahead: fetchers have them, too.
+            self._partitions, self._ready, self._fetchers, self._led_by = {}, {}, {}, {}
 
     # --- what a reader calls ---
 

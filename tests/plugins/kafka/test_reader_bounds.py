@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -231,3 +234,22 @@ async def test_what_came_is_given_to_who_waits_before_its_broker_is_asked_on(
                 happened.append("given")
                 await cluster.until(lambda number=number: len(fetches) > number)  # type: ignore[misc]
     assert happened == ["asked", *["given", "asked"] * 30]
+
+
+async def test_once_it_is_closed_no_cycle_holds_what_was_fetched(clock: MockClock) -> None:
+    """Garbage of old objects is not looked for."""
+    async with cluster_of() as cluster:
+        (tp,) = cluster.create("t", 1)
+        flood(cluster, tp)
+        gc.collect()
+        gc.disable()
+        try:
+            async with reader_of(cluster, max_partition_fetch_bytes=3 * _BATCH * _SIZE) as reader:
+                await trio.sleep(SECONDS)
+                assert waiting(reader.consumer, tp) == _AHEAD
+                fetched = weakref.ref(reader.consumer._partitions[tp]._answers[0])
+            del reader
+            await trio.sleep(SECONDS)
+            assert fetched() is None
+        finally:
+            gc.enable()

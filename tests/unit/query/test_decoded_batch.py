@@ -12,6 +12,7 @@ from kiwi_gw.model import AS_JSON, Batch, Decode, Steps, TimeSlice, at_once
 from kiwi_gw.query import decoded_batch
 from kiwi_gw.query.decoded_batch import decoded
 from kiwi_gw.query.values import UNDECODABLE
+from kiwi_gw.runtime.garbage import set_thresholds
 from tests.processor import seconds, slowness
 
 T = TypeVar("T")
@@ -75,7 +76,7 @@ def test_a_large_batch_is_decoded_in_turns_and_once_for_all() -> None:
 @pytest.fixture
 def collected_as_in_the_gateway() -> Iterator[None]:
     usual = gc.get_threshold()
-    gc.set_threshold(5_000, 3, 7_000)
+    set_thresholds()
     yield
     gc.set_threshold(*usual)
 

@@ -94,8 +94,11 @@ def test_the_turns_and_shares_of_evaluation_are_those() -> None:
     assert "or a fifth of a longer one" in words
     assert f"those whose connection uses little {LIGHT_USER_SECONDS * 1000:g} ms besides" in words
     first, most = evaluation.FIRST_IDLE_SECONDS * 1000, evaluation.IDLE_SECONDS * 1000
+    begins = first / evaluation.IDLE_SHARE
     assert evaluation.IDLE_SHARE == 1 / 10
-    assert f"a tenth of the time that it has been so, {first:g} ms at least and {most:g} ms at most" in words
+    assert (
+        f"idle for {begins:g} ms goes on with it, for a tenth of that time at once, {most:g} ms at" in words
+    )
     assert (accounts.SAVED_SECONDS, accounts.COMPILING_SAVED_SECONDS) == (1, 2)
     assert "saved for a second (for reading and compiling, two)" in words
     kept = f"the last {accounts.MOST_KEPT:,} connections that have ended, and of {evaluation._QUERIES_KEPT} q"

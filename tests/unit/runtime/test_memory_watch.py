@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -254,3 +256,19 @@ def test_this_process_holds_something() -> None:
     memory = read_memory()
     assert memory is not None
     assert 1_000_000 < memory.resident < memory.limit
+
+
+def test_garbage_of_old_objects_goes_when_memory_is_short() -> None:
+    class Cycle:
+        def __init__(self) -> None:
+            self.own = self
+
+    old = Cycle()
+    gone = weakref.ref(old)
+    gc.collect()
+    del old
+    machine = Machine()
+    machine.look(10)
+    assert gone() is not None
+    machine.look(91)
+    assert gone() is None
