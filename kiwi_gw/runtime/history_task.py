@@ -211,7 +211,7 @@ class HistoryTask:
                 count_as_idle()
             else:
                 count_as_busy()
-            with counting_alike():  # what fetches from Kafka is part of it
+            with counting_alike():  # what fetches for it is part of it
                 batch = await events.read(reader.catch_up_target())
             self._failing = False
             for piece in batch_pieces(batch):
