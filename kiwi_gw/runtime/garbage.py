@@ -3,7 +3,7 @@
 Reference counting frees nearly everything at once. What refers to itself is looked for among new objects, and
 all clients wait meanwhile. Left to Python that is whenever there are too many of them, and so most of all in
 the middle of work that makes many: beside a scan of a topic it took 2 to 4 ms each half second, every fourth
-time 6 to 9. Before the loop waits there are few, as that work is over: it takes 0.1 to 2 ms.
+time 6 to 9. Before the loop waits there are few, as that work is over: it takes 0.1 to 3 ms.
 
 Old objects are never looked at while the loop waits now and then, for with thousands of connections that
 takes longest; `memory_watch` does it once memory is short. So what lives for long must leave no cycles
