@@ -388,7 +388,8 @@ class Gateway:
                     hub.close()
                     self.leaving.remove(hub)
                     self.meters.hub_over(hub)
-            self.keepalive.look(self.connections, now, time.time(), trio.current_time() - due)
+            for _ in self.keepalive.look(self.connections, now, time.time(), trio.current_time() - due):
+                await trio.lowlevel.checkpoint()
             if self.hooks.reauthentication_due():
                 self._reauthorization.ask(self.connections)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from structlog.typing import EventDict
@@ -59,7 +60,7 @@ class Wire:
             self.now += 1
             each()
             before = self.socket.sent_bytes
-            self.keepalive.look([self.connection], self.now, wall)
+            list(self.keepalive.look([self.connection], self.now, wall))
             if self.socket.sent_bytes > before:
                 assert self.socket.wire.endswith(PING)
                 self.socket.taken_at = self.now
@@ -108,7 +109,7 @@ def test_who_spoke_while_the_gateway_stood_still_is_heard_first(answers: bool) -
     wire.now += 300
     for late in (300, 2):  # once only: a gateway that is always late looks, too
         assert wire.closed() == (None, "")
-        wire.keepalive.look((wire.connection,), wire.now, 0, late)
+        list(wire.keepalive.look((wire.connection,), wire.now, 0, late))
         if answers:
             wire.hear()
     assert wire.closed() == ((None, "") if answers else (4408, "unresponsive"))
@@ -351,15 +352,19 @@ def test_how_long_before_is_a_setting_and_0_is_never() -> None:
 def test_many_connections_are_looked_at_in_parts_and_each_once_a_second() -> None:
     wires = [Wire() for _ in range(1_000)]
     keepalive = Keepalive(LimitSettings(ping_interval_ms=1, dead_after_ms=60_000))
-    pings = []
+    pings, at_once = [], 0
     for step in range(1, 21):
         before = sum(wire.socket.sent_bytes for wire in wires)
         for wire in wires:
             wire.socket.taken_at = 0.0
-        keepalive.look([wire.connection for wire in wires], 1000 + step / 10, 0.0)
-        pings.append((sum(wire.socket.sent_bytes for wire in wires) - before) // 2)
+        looking = keepalive.look([wire.connection for wire in wires], 1000 + step / 10, 0.0)
+        turns = [before, *(sum(wire.socket.sent_bytes for wire in wires) for _ in looking)]
+        turns.append(sum(wire.socket.sent_bytes for wire in wires))
+        at_once = max(at_once, *(after - before for before, after in pairwise(turns)))
+        pings.append((turns[-1] - before) // 2)
     assert sum(pings) == 2_000
     assert max(pings) <= 125
+    assert at_once == 16 * 2  # then others have their turn
     assert {wire.socket.sent_bytes for wire in wires} == {4}
 
 
