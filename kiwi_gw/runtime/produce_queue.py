@@ -110,7 +110,6 @@ class ProduceQueue:
         waiting = self._waiting.get(feed)
         (self._begun.setdefault(feed, deque()) if waiting is None else waiting).append(ticket)
         self._bytes += ticket.size
-        self._pace.record_written()
         if self.full:
             self._blocked.add(feed)
         if not self._running:
@@ -209,6 +208,7 @@ class ProduceQueue:
         began = trio.current_time()
         within = min([ticket.deadline for ticket in tickets]) - began
         records = list(chain.from_iterable([ticket.records for ticket in tickets]))
+        self._pace.records_written(len(records))
         results: Sequence[ProduceResult] = ()
         with FaultBarrier() as barrier, trio.move_on_after(within + _GRACE_SECONDS):
             results = await producer.produce(records, within)

@@ -9,6 +9,7 @@ import trio
 
 from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.runtime.fan_out_pace import (
+    MANY_RECORDS,
     ROUNDS,
     SAVED_SECONDS,
     SHARE,
@@ -81,7 +82,7 @@ async def test_a_batch_is_sent_in_the_slices_that_are_configured(setting: Settin
 
 
 async def test_it_gives_way_more_often_and_longer_while_clients_write(setting: Setting) -> None:
-    setting.pace.record_written()
+    setting.pace.records_written(1)
     assert await setting.given() == OFTEN
     assert setting.pace.slice_seconds(0.0) == 0.0, "shorter ones that are configured stay"
     setting.now += WRITING_SECONDS
@@ -89,7 +90,7 @@ async def test_it_gives_way_more_often_and_longer_while_clients_write(setting: S
 
 
 async def test_it_does_not_while_something_waits_that_would_use_it_up(setting: Setting) -> None:
-    setting.pace.record_written()
+    setting.pace.records_written(1)
     setting.queue.waits = True
     assert await setting.given() == AS_CONFIGURED
     setting.queue.waits = False
@@ -97,7 +98,7 @@ async def test_it_does_not_while_something_waits_that_would_use_it_up(setting: S
 
 
 async def test_it_gives_no_more_rounds_when_something_begins_to_wait(setting: Setting) -> None:
-    setting.pace.record_written()
+    setting.pace.records_written(1)
     before = setting.rounds.count
 
     def then(count: int) -> None:
@@ -107,11 +108,25 @@ async def test_it_gives_no_more_rounds_when_something_begins_to_wait(setting: Se
     assert await setting.given() == (SHORT_SLICE_SECONDS, 2)
 
 
+@pytest.mark.parametrize(("times", "expected"), [(0.9, OFTEN), (2.0, AS_CONFIGURED)])
+async def test_who_writes_very_many_gains_nothing(
+    setting: Setting, times: float, expected: tuple[float, int]
+) -> None:
+    for _ in range(100):
+        setting.pace.records_written(round(MANY_RECORDS * times / 100))
+        setting.now += 0.01
+    setting.pace.records_written(1)
+    assert await setting.given() == expected
+    setting.now += 2 * WRITING_SECONDS
+    setting.pace.records_written(1)
+    assert await setting.given() == OFTEN
+
+
 async def test_what_those_rounds_take_has_a_bound(setting: Setting) -> None:
     setting.use(0.001)
     given, began = 0, setting.now
     while setting.now < began + 1.0:
-        setting.pace.record_written()
+        setting.pace.records_written(1)
         seconds, rounds = await setting.given()
         if seconds == SHORT_SLICE_SECONDS:
             given += rounds
@@ -125,5 +140,5 @@ async def test_rounds_as_configured_cost_nothing(setting: Setting) -> None:
     for _ in range(3):
         assert await setting.given() == AS_CONFIGURED
     setting.use(0.0)
-    setting.pace.record_written()
+    setting.pace.records_written(1)
     assert await setting.given() == OFTEN

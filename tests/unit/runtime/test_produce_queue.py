@@ -99,10 +99,15 @@ async def test_what_does_not_run_or_cannot_write_has_written_nothing(source: obj
         assert here.meter.produced == {"not_written": 2}
 
 
-async def test_fan_out_gives_way_to_records(autojump_clock: MockClock) -> None:
-    async with place(Writer()) as here:
+async def test_fan_out_gives_way_to_records_that_are_handed_over(autojump_clock: MockClock) -> None:
+    async with place(None) as here:
+        client = here.connect()
+        client.put("1")
+        await settled()
         assert here.pace.slice_seconds(1.0) == 1.0
-        here.connect().put("1")
+        here.source = Writer()
+        client.put("2")
+        await settled()
         assert here.pace.slice_seconds(1.0) == SHORT_SLICE_SECONDS
 
 
