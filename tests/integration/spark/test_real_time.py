@@ -174,7 +174,7 @@ async def have_all(stage: Stage, readers: Mapping[str, Client]) -> None:
             await reader.have(sum(map(made_of.count, rows)))
 
 
-@pytest.mark.parametrize("who", ["java", "driver"])
+@pytest.mark.parametrize("who", [pytest.param("java", marks=pytest.mark.extended), "driver"])
 async def test_every_row_comes_once_though_spark_is_killed(stage: Stage, who: str) -> None:
     """At a random moment; `test_kills.py` does it again and again."""
     gateway, moment = stage.gateway, Random(who).randrange(500, 1_500)

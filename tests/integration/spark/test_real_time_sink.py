@@ -207,7 +207,6 @@ async def test_rows_say_what_they_come_from(stage: Stage) -> None:
     ("who", "times"),
     [
         ("java", 2),
-        ("driver", 1),
         pytest.param("java", 3, marks=pytest.mark.extended),
         pytest.param("driver", 3, marks=pytest.mark.extended),
     ],
