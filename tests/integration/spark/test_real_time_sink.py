@@ -207,6 +207,7 @@ async def test_rows_say_what_they_come_from(stage: Stage) -> None:
     ("who", "times"),
     [
         ("java", 2),
+        pytest.param("driver", 1, marks=pytest.mark.extended),
         pytest.param("java", 3, marks=pytest.mark.extended),
         pytest.param("driver", 3, marks=pytest.mark.extended),
     ],
