@@ -37,8 +37,6 @@ measured must be able to."""
 _KINDS: Final = (*_SCANS, "a flood", *_FAN_OUTS)
 _FAN_OUT_CLIENTS: Final = 100
 _ELSEWHERE: Final = ", elsewhere"
-_NICE: Final = 19
-"""Of all that is beside them, but for gateways: it takes what the others leave of the cores."""
 _STARTS_SECONDS: Final = 60.0
 """That its producer goes on for longer than is measured beside it: others start meanwhile."""
 _WARM: Final = 1.0
@@ -94,8 +92,8 @@ async def _run(lab: Lab, sizes: Sizes, large: str, what: Beside | None) -> _Meas
         lab.gateway(sizes, [live, published, other, large]) as server,
         _beside(lab, sizes, server, large, other, what) as them,
     ):
-        for pid in them:  # they would be on machines of their own
-            os.setpriority(os.PRIO_PROCESS, pid, _NICE)
+        for pid in them:  # they would be on machines of their own: they get what others leave of these cores
+            os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
         begun, meter = now(), Meter({"them": them, "broker": lab.broker_pid})
         one = await _subscribers(lab, sizes, server, live, what)
         publisher = await _publisher(lab, sizes, server, published, what)

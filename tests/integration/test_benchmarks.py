@@ -60,6 +60,7 @@ def test_what_is_not_run_is_measured_as_another_is() -> None:
         assert getattr(measured, "__code__", measured) is getattr(run, "__code__", run)
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("scenario", RUN, ids=[scenario.name for scenario in RUN])
 async def test_a_small_round(scenario: Scenario, broker: Broker, tmp_path: Path) -> None:
     await small_round(scenario, broker, tmp_path)
