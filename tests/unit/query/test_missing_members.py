@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 
 from kiwi_gw.model import AS_JSON, Batch, Decode
 from kiwi_gw.query import sql
 from kiwi_gw.query.missing_members import MOST_EVENTS, missing_members
+from tests.processor import least
 
 
 def batch(*values: bytes | None) -> Batch:
@@ -55,10 +55,8 @@ def test_it_costs_little_whatever_the_query_and_the_events() -> None:
     # The largest that are looked at, and one that is not.
     events = [batch(*[json.dumps(names).encode()] * 2_000), batch(b" " * 8_000_000)]
     query = sql.read(where, None)
-    missing_members(query, events, AS_JSON)  # what is imported late
-    began = time.process_time()
+    assert least(lambda: missing_members(query, events, AS_JSON), 0.010) < 0.010
     words = missing_members(query, events, AS_JSON)
-    assert time.process_time() - began < 0.010
     assert words is not None
     assert len(words) < 500
     assert missing_members(query, events, Decode("string")) is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +12,7 @@ from kiwi_gw.query.schema import Schema
 from kiwi_gw.query.sql_compiler import compile_sql
 from kiwi_gw.query.tree import Path
 from kiwi_gw.query.values.types import BIGINT, DOUBLE, STRING, Type
+from tests.processor import least
 from tests.unit.query.trying import at, call, kept, result
 
 DDL = (
@@ -112,8 +112,11 @@ def test_a_typo_is_told_the_nearest_member_within_a_bounded_time_and_length() ->
         "value has no 'dep_dely' (did you mean dep_delay?): it has carrier, dep_delay"
     )
     many = Schema.parse(", ".join(f"{'a' * 20}{number} INT" for number in range(2_000)))
-    began = time.process_time()
-    with pytest.raises(QueryError, match="and 1980 more") as wrong:
-        many.at(at("a" * 22))
-    assert time.process_time() - began < 0.010
+
+    def work() -> None:
+        nonlocal wrong
+        with pytest.raises(QueryError, match="and 1980 more") as wrong:
+            many.at(at("a" * 22))
+
+    assert least(work, 0.010) < 0.010
     assert len(str(wrong.value)) < 1_000

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import random
-import time
 import tracemalloc
 from collections.abc import Sequence
 from itertools import count
@@ -32,6 +31,7 @@ from kiwi_gw.dialects.pulsar.dispatcher import (
 )
 from kiwi_gw.dialects.pulsar.message_queues import Message
 from tests.effort import examples
+from tests.processor import least
 
 PARTITIONS = 3
 ACK_SECONDS = 7.0  # which the steps of time hit exactly
@@ -417,21 +417,26 @@ def test_it_counts_about_what_it_takes(kind: SubscriptionType) -> None:
 def test_nothing_costs_more_where_there_is_more(kind: SubscriptionType) -> None:
     """One by one and in any order, or all at once: 20 us of CPU for a message at most (5 measured), where
     looking at all that is held, for each, takes 100 and more."""
-    dispatcher, most = Dispatcher(kind), MOST_MESSAGES
-    dispatcher.assign(0, 0)
-    for index in range(1_000):
-        dispatcher.add(f"{index}", 60.0)
+    most = MOST_MESSAGES
     places = [(0, offset) for offset in range(2 * most)]
-    begun = time.process_time()
-    dispatcher.take(0, range(most), [b"%d" % offset for offset in range(most)], [b"x"] * most)
-    for _ in range(most):
-        dispatcher.expire(1.0)
-        assert dispatcher.fetch("0", 1, 1_000, 1.0)
-        assert dispatcher.due == 61.0
-    for place in random.Random(7).sample(places[:most], most):
-        assert dispatcher.acknowledge([place]).changed
-    assert dispatcher.messages == 0
-    dispatcher.take(0, range(most, 2 * most), [None] * most, [b"x"] * most)
-    assert dispatcher.acknowledge_up_to(places).changed
-    assert dispatcher.messages == 0
-    assert time.process_time() - begun < 2 * most * 20e-6
+    any_order = random.Random(7).sample(places[:most], most)
+
+    def work() -> None:
+        dispatcher = Dispatcher(kind)
+        dispatcher.assign(0, 0)
+        for index in range(1_000):
+            dispatcher.add(f"{index}", 60.0)
+        dispatcher.take(0, range(most), [b"%d" % offset for offset in range(most)], [b"x"] * most)
+        for _ in range(most):
+            dispatcher.expire(1.0)
+            assert dispatcher.fetch("0", 1, 1_000, 1.0)
+            assert dispatcher.due == 61.0
+        for place in any_order:
+            assert dispatcher.acknowledge([place]).changed
+        assert dispatcher.messages == 0
+        dispatcher.take(0, range(most, 2 * most), [None] * most, [b"x"] * most)
+        assert dispatcher.acknowledge_up_to(places).changed
+        assert dispatcher.messages == 0
+
+    bound = 2 * most * 20e-6
+    assert least(work, bound, tries=5) < bound
