@@ -40,9 +40,10 @@ times as long."""
 
 SHARE: Final = 0.2
 """Of all time: what these rounds may take of the processor, for whatever is done in them. A lone publisher
-beside 200 records/s to 100 clients makes it 13 %, in bursts. Eight clients that write over HTTP, one record
-in each request, take all of it: the p99 of subscribers beside them is 30 ms with 0.2, 40 with 0.35, 22
-without these rounds, and that publisher's the same with both."""
+beside 200 records/s to 100 clients makes it 13 %, in bursts: with half as much saved, 0.2 was used up 7
+times in 100. Eight clients that write over HTTP, one record in each request, take all of it: the p99 of
+subscribers beside them is 30 ms with 0.2, 41 with 0.35, 22 without these rounds, and that publisher's 10.1,
+9.8 and 10.6 (8 to 17 runs each, on a slow machine)."""
 
 SAVED_SECONDS: Final = 0.03
 """What flows in within this time may be used at once: it is 6 ms that a batch may be late by."""

@@ -51,6 +51,8 @@ RUN = [
     for scenario in OWN
     if scenario not in WITH_SPARK and (scenario.needs is None or can(scenario.needs))
 ]
+SLOW = pytest.mark.timeout(400)
+"""`beside` has 16 runs, of several processes each."""
 
 
 def test_what_is_not_run_is_measured_as_another_is() -> None:
@@ -60,8 +62,13 @@ def test_what_is_not_run_is_measured_as_another_is() -> None:
         assert getattr(measured, "__code__", measured) is getattr(run, "__code__", run)
 
 
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("scenario", RUN, ids=[scenario.name for scenario in RUN])
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param(scenario, id=scenario.name, marks=SLOW if scenario.name == "beside" else ())
+        for scenario in RUN
+    ],
+)
 async def test_a_small_round(scenario: Scenario, broker: Broker, tmp_path: Path) -> None:
     await small_round(scenario, broker, tmp_path)
 
