@@ -28,19 +28,28 @@ ROUND_SHARE: Final = 0.2
 MOST_OWED_SECONDS: Final = 0.005
 """That much of a piece of work that took too long comes off the next rounds."""
 
+SHARED_ROUNDS: Final = 1_000
+"""For so many behind one in which somebody else was served the rounds are taken to be shared: some 0.03 to
+0.1 s."""
+
 _LITTLE_SECONDS: Final = 0.0005
 """Less than this is charged by the clock on the wall, which is quicker to read than the processor's."""
 
 
 class RoundBudget:
-    """left: seconds of this round. Below 0: a piece of work took longer than was left; that comes off the
-    next rounds. given: what was left when it began. light_left: the same for those who use little, and
-    without consequences. number: of this round. cpu: seconds of the processor, of this thread."""
+    """Hold what is left of a round, and know whether more than one has part in the rounds.
 
-    __slots__ = ("_cpu", "_cpu_at", "given", "left", "light_left", "number")
+    left: seconds of this round. Below 0: a piece of work took longer than was left; that comes off the next
+    rounds. given: what was left when it began. light_left: the same for those who use little, and without
+    consequences. number: of this round. shared_in: the last one in which another was served than the time
+    before. cpu: seconds of the processor, of this thread.
+    """
+
+    __slots__ = ("_cpu", "_cpu_at", "_served", "given", "left", "light_left", "number", "shared_in")
 
     def __init__(self, cpu: Callable[[], float] = time.thread_time) -> None:
-        self.number = 0
+        self.number = self.shared_in = 0
+        self._served: object = None
         self.left = self.given = ROUND_SECONDS
         self.light_left = LIGHT_USER_SECONDS
         self._cpu = cpu
@@ -49,6 +58,15 @@ class RoundBudget:
     def is_used_up(self) -> bool:
         """Say whether nothing may begin any more in this round."""
         return self.left <= 0 and self.light_left <= 0
+
+    def serve(self, who: object) -> None:
+        """Note that something is done for somebody."""
+        if who is not self._served:
+            self._served, self.shared_in = who, self.number
+
+    def is_shared(self) -> bool:
+        """Say whether more than one had something done for it lately."""
+        return self.number - self.shared_in <= SHARED_ROUNDS
 
     def charge(self, began: float, now: float, *, light_user: bool = False) -> float:
         """Take off a piece of work between two times of the clock. Returns its seconds of the processor."""

@@ -5,8 +5,11 @@ of the time. A client that asks for little stays within it and waits for no othe
 waits for a turn. In every third round of the event loop as many of those that wait go on as fit into what is
 left of its budget (`core.round_budget`). The rounds between are for all others: a record takes some rounds
 from its broker to its readers, and a PUBLISH to its broker and back. Who comes when nobody has had a turn for
-so many rounds has one at once: it may be alone in asking for much. None sleeps: a loop with nothing else to
-do carries out nearly as much as it ever could.
+so many rounds has one at once: it may be alone in asking for much. None sleeps.
+
+A client that has the rounds for itself (`RoundBudget.is_shared`) goes on in each of them, until its allowance
+is used up: where rounds are dear, as on a slow machine, short turns in every third leave most of the loop to
+rounds in which nothing is done.
 
 As many are awake as may fit, the first of those that wait; which of them goes on first Trio decides.
 
@@ -59,6 +62,7 @@ class TimeAllowance:
     def charge(self, began: float, now: float) -> None:
         """Take off the time between them."""
         self.charged_in = self._round.number
+        self._round.serve(self)
         if began - self._full_at < _LATELY_SECONDS:
             self._round.charge(began, now)
         self._full_at = max(self._full_at, began) + (now - began) / OWN_SHARE
@@ -68,8 +72,10 @@ class TimeAllowance:
         return self._full_at - now >= ALLOWANCE_SECONDS / OWN_SHARE
 
     def renew(self, now: float) -> None:
-        """Have it hold one turn: the connection has waited for that."""
-        self._full_at = now + (ALLOWANCE_SECONDS - TURN_SECONDS) / OWN_SHARE
+        """Have it hold one turn, or be full if it has the rounds for itself: the connection has waited for
+        that."""
+        missing = ALLOWANCE_SECONDS - TURN_SECONDS if self._round.is_shared() else 0.0
+        self._full_at = now + missing / OWN_SHARE
 
 
 class CommandScheduler:
@@ -119,7 +125,7 @@ class CommandScheduler:
     def _is_time(self) -> bool:
         """Say whether this is a round in which some go on, and something is left of it."""
         resting = self._last < self._round.number <= self._last + RESTING_ROUNDS
-        return not resting and self._round.left > 0
+        return not (resting and self._round.is_shared()) and self._round.left > 0
 
     def _wake(self) -> None:
         """Keep as many awake as may fit into one round: they run in the next one at the earliest."""

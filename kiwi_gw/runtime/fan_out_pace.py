@@ -20,6 +20,7 @@ from typing import Final, Protocol
 import trio
 
 from kiwi_gw.core.accounts import Account
+from kiwi_gw.core.round_budget import RoundBudget
 
 WRITING_SECONDS: Final = 0.25
 """For so long after a record clients are taken to write."""
@@ -59,15 +60,17 @@ class Contender(Protocol):
 class FanOutPace:
     """clock: monotonic seconds. cpu: seconds of the processor, of this thread."""
 
-    __slots__ = ("_account", "_clock", "_contenders", "_cpu", "_records", "_writing_until")
+    __slots__ = ("_account", "_clock", "_contenders", "_cpu", "_records", "_round", "_writing_until")
 
     def __init__(
         self,
         clock: Callable[[], float],
+        round_budget: RoundBudget,
         *contenders: Contender,
         cpu: Callable[[], float] = time.thread_time,
     ) -> None:
         self._clock, self._cpu, self._contenders = clock, cpu, contenders
+        self._round = round_budget
         self._account = Account(SHARE, SAVED_SECONDS)
         self._records = Account(MANY_RECORDS, WRITING_SECONDS)  # of records, not of seconds
         self._writing_until = -math.inf
@@ -78,6 +81,10 @@ class FanOutPace:
         self._records.charge(count, now)
         if self._records.left(now) > 0:
             self._writing_until = now + WRITING_SECONDS
+
+    def serves_readers(self) -> None:
+        """Note that a batch is sent to some."""
+        self._round.serve(self)
 
     def slice_seconds(self, most: float) -> float:
         """Return for how long a batch may be sent now. most: what is configured."""

@@ -108,7 +108,7 @@ class Gateway:
         self.command_scheduler = CommandScheduler(self._round_budget)
         self._continuations = Continuations(self._round_budget, clock)
         contenders = self.evaluations, self.command_scheduler, self._continuations
-        self._fan_out_pace = FanOutPace(clock, *contenders)
+        self._fan_out_pace = FanOutPace(clock, self._round_budget, *contenders)
         self.encodings = EncodingMemo(window.encodings_bytes, self.memory, _log_mistake, self.evaluations)
         self._runners: dict[str, SourceRunner] = {}
         self._known: set[str] = set()  # ids of all sources that there ever were

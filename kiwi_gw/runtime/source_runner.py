@@ -93,6 +93,8 @@ class HubPublisher:
         if state is _RUNNING:
             self._check(batch)
             self._publishes = True
+            if self._hub.subscribers:
+                self._pace.serves_readers()
             steps = publish(self._hub, batch, self._pace.slice_seconds)
             try:
                 if self._hub.blocking.holding(batch):

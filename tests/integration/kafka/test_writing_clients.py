@@ -19,7 +19,7 @@ from tests.topics import Topics
 pytestmark = [pytest.mark.integration, pytest.mark.extended]
 
 NewTopic = Callable[[], str]
-MANY = 20_000
+MANY = 8_000
 
 
 @asynccontextmanager

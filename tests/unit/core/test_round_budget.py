@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kiwi_gw.core.round_budget import MOST_OWED_SECONDS, ROUND_SECONDS, ROUND_SHARE, RoundBudget
+from kiwi_gw.core.round_budget import (
+    MOST_OWED_SECONDS,
+    ROUND_SECONDS,
+    ROUND_SHARE,
+    SHARED_ROUNDS,
+    RoundBudget,
+)
 
 
 class Processor:
@@ -66,3 +72,24 @@ def test_what_others_had_of_the_processor_meanwhile_is_not_charged(
     budget.renew(0.0)
     processor.now += 0.001
     assert budget.charge(5.0, 5.5) == pytest.approx(0.001)
+
+
+def test_rounds_are_shared_for_a_while_behind_one_in_which_somebody_else_was_served(
+    budget: RoundBudget,
+) -> None:
+    one, other = object(), object()
+
+    def shared_for() -> int:
+        rounds = 0
+        while budget.is_shared():
+            budget.serve(one)
+            budget.renew(0.0)
+            rounds += 1
+        return rounds
+
+    budget.serve(one)
+    assert shared_for() == SHARED_ROUNDS + 1
+    budget.serve(one)
+    assert not budget.is_shared()
+    budget.serve(other)
+    assert shared_for() == SHARED_ROUNDS + 1

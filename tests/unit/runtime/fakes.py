@@ -138,7 +138,7 @@ class FakeContext:
         self.evaluations = Evaluations(CpuShares(), self.round, self.clock)
         self.memo = EncodingMemo(encodings_bytes, self.budget, evaluations=self.evaluations)
         parts = self.hooks, Services(), self.memo, self.budget, self.meters, self.clock
-        self.engine_queries = EngineQueries(*parts, FanOutPace(self.clock), _not_configured)
+        self.engine_queries = EngineQueries(*parts, FanOutPace(self.clock, self.round), _not_configured)
         self.made = dict.fromkeys(source_ids, 0)
         self.hubs: dict[str, SourceHub] = {}
         self.leaving: list[SourceHub] = []

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 import trio
 
-from kiwi_gw.core.round_budget import ROUND_SECONDS, ROUND_SHARE, RoundBudget
+from kiwi_gw.core.round_budget import ROUND_SECONDS, ROUND_SHARE, SHARED_ROUNDS, RoundBudget
 from kiwi_gw.runtime.command_scheduler import (
     ALLOWANCE_SECONDS,
     OWN_SHARE,
@@ -127,6 +127,29 @@ async def test_who_comes_alone_has_its_turn_at_once_and_the_next_behind_rounds_o
     again = rounds.number
     await scheduler.wait(allowance)
     assert rounds.number == again
+
+
+async def test_who_has_the_rounds_for_itself_goes_on_in_each_until_somebody_else_is_served(
+    rounds: Rounds,
+) -> None:
+    scheduler = CommandScheduler(rounds.budget)
+    allowance = scheduler.allowance()
+
+    async def rounds_of_one_turn() -> int:
+        allowance.charge(0.0, 0.0)
+        before = rounds.number
+        await scheduler.wait(allowance)
+        return rounds.number - before
+
+    await scheduler.wait(allowance)
+    for somebody_else in (scheduler.allowance(), object()):
+        assert await rounds_of_one_turn() == 1 + RESTING_ROUNDS
+        rounds.budget.number += SHARED_ROUNDS
+        await trio.lowlevel.checkpoint()
+        await scheduler.wait(allowance)
+        assert [await rounds_of_one_turn() for _ in range(9)] == [1] * 9
+        rounds.budget.serve(somebody_else)
+        assert await rounds_of_one_turn() == 1 + RESTING_ROUNDS
 
 
 async def test_who_has_done_something_in_this_round_has_its_turn_in_a_later_one(rounds: Rounds) -> None:
@@ -310,4 +333,16 @@ def test_a_turn_is_shorter_than_what_may_be_used_at_once() -> None:
     allowance.charge(now, now + TURN_SECONDS * 0.9)
     assert not allowance.used_up(now)
     allowance.charge(now, now + TURN_SECONDS * 0.2)
+    assert allowance.used_up(now)
+
+
+def test_who_has_the_rounds_for_itself_may_use_again_what_may_be_used_at_once() -> None:
+    budget, now = RoundBudget(), 1000.0
+    allowance = TimeAllowance(budget)
+    allowance.charge(now, now + 60)
+    budget.number += SHARED_ROUNDS + 1
+    allowance.renew(now)
+    allowance.charge(now, now + ALLOWANCE_SECONDS * 0.9)
+    assert not allowance.used_up(now)
+    allowance.charge(now, now + ALLOWANCE_SECONDS * 0.2)
     assert allowance.used_up(now)

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from kiwi_gw.core.hub_limits import HubLimits
+from kiwi_gw.core.round_budget import RoundBudget
 from kiwi_gw.runtime.fan_out_pace import (
     MANY_RECORDS,
     ROUNDS,
@@ -51,7 +52,7 @@ class Setting:
     def __init__(self) -> None:
         self.now, self.cpu = 100.0, 0.0
         self.queue = Queue()
-        self.pace = FanOutPace(lambda: self.now, Queue(), self.queue, cpu=lambda: self.cpu)
+        self.pace = FanOutPace(lambda: self.now, RoundBudget(), Queue(), self.queue, cpu=lambda: self.cpu)
         self.rounds = Rounds()
 
     async def given(self) -> tuple[float, int]:

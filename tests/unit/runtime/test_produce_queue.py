@@ -12,6 +12,7 @@ from structlog.typing import EventDict
 from trio.testing import MockClock
 
 from kiwi_gw.core.commands import Produce
+from kiwi_gw.core.round_budget import RoundBudget
 from kiwi_gw.model import Outgoing, Published, Unpublished
 from kiwi_gw.runtime import produce_queue
 from kiwi_gw.runtime.fan_out_pace import SHORT_SLICE_SECONDS, FanOutPace
@@ -70,7 +71,7 @@ class Place:
 
     def __init__(self, nursery: trio.Nursery, source: object, meter: SourceMeter | None) -> None:
         self.nursery, self.source, self.meter = nursery, source, meter
-        self.pace = FanOutPace(trio.current_time)
+        self.pace = FanOutPace(trio.current_time, RoundBudget())
         self.queue = ProduceQueue(lambda: self.source, nursery.start_soon, self.pace, meter)
 
     def connect(self) -> Connection:

@@ -29,6 +29,7 @@ from kiwi_gw.core.commands import Open
 from kiwi_gw.core.encoding import EncodingMemo, keyed_format
 from kiwi_gw.core.hub_limits import HubLimits, HubState
 from kiwi_gw.core.notices import Opened, SourceDegraded
+from kiwi_gw.core.round_budget import SHARED_ROUNDS, RoundBudget
 from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import MemoryBudget
@@ -61,7 +62,8 @@ class OneStepAtATime(FanOutPace):
     """Gives way after each step of a batch. given: how often it has."""
 
     def __init__(self) -> None:
-        super().__init__(trio.current_time)
+        self.round = RoundBudget()
+        super().__init__(trio.current_time, self.round)
         self.given = 0
 
     def slice_seconds(self, most: float) -> float:
@@ -80,7 +82,7 @@ class Bench:
         self.changes: list[str] = []
         self.entered = self.left = 0
         self.source = source
-        pace = pace or FanOutPace(trio.current_time)
+        pace = pace or FanOutPace(trio.current_time, RoundBudget())
         self.runner = SourceRunner(self.hub, self._build, self.changes.append, pace)
 
     def subscribe(self, client: Client) -> None:
@@ -129,6 +131,25 @@ async def test_a_batch_is_sent_at_the_pace_of_fan_out(autojump_clock: MockClock)
     bench = Bench(Acts(to_many), pace=pace)
     await bench.runner.run()
     assert pace.given == 3, "after 16 subscribers, after 32 and at the end"
+
+
+async def test_the_rounds_are_those_of_readers_too_where_there_are_any(autojump_clock: MockClock) -> None:
+    shared: list[bool] = []
+
+    async def to_none_then_to_one(publisher: Publisher, start: Positions | None) -> None:
+        await publisher.ready({0: 0})
+        pace.round.serve(writer)
+        pace.round.number += SHARED_ROUNDS + 1
+        await publisher.publish(batch(0, 1))
+        shared.append(pace.round.is_shared())
+        bench.subscribe(Client())
+        await publisher.publish(batch(1, 1))
+        shared.append(pace.round.is_shared())
+
+    writer, pace = object(), OneStepAtATime()
+    bench = Bench(Acts(to_none_then_to_one), pace=pace)
+    await bench.runner.run()
+    assert shared == [False, True]
 
 
 async def test_a_source_that_says_again_what_its_values_are_made_of_stays_as_it_is(
