@@ -29,8 +29,8 @@ MOST_OWED_SECONDS: Final = 0.005
 """That much of a piece of work that took too long comes off the next rounds."""
 
 SHARED_ROUNDS: Final = 1_000
-"""For so many behind one in which somebody else was served the rounds are taken to be shared: some 0.03 to
-0.1 s."""
+"""For so many behind one in which somebody else was served the rounds are taken to be shared: where the loop
+is busy they take 0.03 s or more."""
 
 _LITTLE_SECONDS: Final = 0.0005
 """Less than this is charged by the clock on the wall, which is quicker to read than the processor's."""
@@ -60,7 +60,7 @@ class RoundBudget:
         return self.left <= 0 and self.light_left <= 0
 
     def serve(self, who: object) -> None:
-        """Note that something is done for somebody."""
+        """Note that something is done for somebody: commands, a request, or events that are sent."""
         if who is not self._served:
             self._served, self.shared_in = who, self.number
 

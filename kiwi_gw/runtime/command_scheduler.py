@@ -74,6 +74,7 @@ class TimeAllowance:
     def renew(self, now: float) -> None:
         """Have it hold one turn, or be full if it has the rounds for itself: the connection has waited for
         that."""
+        self._round.serve(self)
         missing = ALLOWANCE_SECONDS - TURN_SECONDS if self._round.is_shared() else 0.0
         self._full_at = now + missing / OWN_SHARE
 

@@ -7,7 +7,7 @@ opened again where it was, after a pause; while the source itself is restarted e
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 
 import structlog
@@ -59,11 +59,12 @@ _Question = AtTime | Committed | bool
 
 
 class HistoryTask:
-    """Reads history for one hub. failures: how often a reader, or a question where to begin, has failed."""
+    """Reads history for one hub. serves_readers: called before a batch is sent to some. failures: how often a
+    reader, or a question where to begin, has failed."""
 
-    def __init__(self, hub: SourceHub) -> None:
+    def __init__(self, hub: SourceHub, serves_readers: Callable[[], None]) -> None:
         self.failures = 0
-        self._hub = hub
+        self._hub, self._serves_readers = hub, serves_readers
         self._todo = Wakeup()
         self._looked = trio.lowlevel.ParkingLot()  # set when there may be others who ask
         self._failing = False
@@ -214,6 +215,7 @@ class HistoryTask:
             with counting_alike():  # what fetches for it is part of it
                 batch = await events.read(reader.catch_up_target())
             self._failing = False
+            self._serves_readers()
             for piece in batch_pieces(batch):
                 if not await turn.room(piece):
                     return

@@ -194,7 +194,7 @@ class SourceRunner:
         self.restarts = 0
         self.last_error: str = ""
         self.refused = ""
-        self.history = HistoryTask(hub)
+        self.history = HistoryTask(hub, pace.serves_readers)
         self._build = build
         self._changed, self._pace = changed, pace
         self._meter = meter

@@ -30,6 +30,7 @@ from kiwi_gw.api import (
     hookimpl,
 )
 from kiwi_gw.config import LoadedConfig, diff, json_schema, load, show
+from kiwi_gw.core.round_budget import SHARED_ROUNDS
 from kiwi_gw.dialect_api import DialectType, Document, WebSocketRoute
 from kiwi_gw.errors import ConfigError, PluginError
 from kiwi_gw.plugin_manager import PluginManager
@@ -284,6 +285,15 @@ async def test_what_can_be_asked_is_described() -> None:
     assert {"Shown", "Readiness"} <= schemas.keys()
     for schema in schemas.values():
         jsonschema.Draft202012Validator.check_schema(schema)
+
+
+async def test_who_asks_over_http_has_part_in_the_rounds() -> None:
+    async with running() as (gateway, _):
+        budget = gateway.gateway._round_budget
+        budget.number += SHARED_ROUNDS + 1
+        assert not budget.is_shared()
+        assert (await ask(gateway, "/lines/sources/news", ANNS))[0] == 200
+        assert budget.is_shared()
 
 
 async def test_a_page_of_another_origin_may_not_ask() -> None:

@@ -336,6 +336,21 @@ def test_a_turn_is_shorter_than_what_may_be_used_at_once() -> None:
     assert allowance.used_up(now)
 
 
+@pytest.mark.parametrize("does", ["asks for something", "goes on after it has waited"])
+def test_rounds_are_shared_by_two_that_do_something_in_turn(does: str) -> None:
+    budget, now = RoundBudget(), 1000.0
+    one, other = TimeAllowance(budget), TimeAllowance(budget)
+    for allowances, shared in (([one], False), ([one, other], True), ([one], False)):
+        for _ in range(2 * SHARED_ROUNDS):
+            budget.renew(0.0)
+            for allowance in allowances:
+                if does == "asks for something":
+                    allowance.charge(now, now)
+                else:
+                    allowance.renew(now)
+        assert budget.is_shared() is shared
+
+
 def test_who_has_the_rounds_for_itself_may_use_again_what_may_be_used_at_once() -> None:
     budget, now = RoundBudget(), 1000.0
     allowance = TimeAllowance(budget)

@@ -90,6 +90,20 @@ async def test_from_the_first_event_into_what_is_live(tmp_path: Path, autojump_c
         assert opened.positions == {"0": 0}
 
 
+async def test_who_reads_history_has_part_in_the_rounds(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with gateway(tmp_path) as (bench, script):
+        await publish(script, 1000)
+        budget = bench.gateway._round_budget
+        budget.serve(client := bench.connect())
+        await trio.sleep(0.5)
+        began = budget.number
+        assert budget.shared_in < began
+        client.does(begin())
+        await trio.sleep(0.5)
+        assert client.offsets == list(range(1000))
+        assert budget.shared_in >= began
+
+
 async def test_a_client_that_fell_out_of_the_window_misses_nothing(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
