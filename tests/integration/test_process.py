@@ -17,6 +17,7 @@ from kiwi_demo.broker import Broker
 from tests.integration.client import client
 from tests.integration.gateway import GatewayProcess, gateway, kafka_config
 from tests.integration.polite_crowd import Polite, PoliteCrowd
+from tests.processor import slowness
 from tests.topics import Topics
 
 pytestmark = pytest.mark.integration
@@ -91,6 +92,7 @@ async def test_a_thousand_clients_are_let_go_within_half_a_second(
         folder = tmp_path / str(attempt)
         folder.mkdir()
         clients, seconds = await _stopped_with_a_crowd(folder)
+        seconds /= slowness()
         times.append(seconds)
         hints = []
         for one in clients:
@@ -102,7 +104,7 @@ async def test_a_thousand_clients_are_let_go_within_half_a_second(
         if seconds < GONE_WITHIN:
             break
     figure(
-        f"seconds from SIGTERM to the exit with {CLIENTS} clients, but for waiting for a CPU",
+        f"seconds of a usual machine from SIGTERM to the exit with {CLIENTS} clients, not waiting for a CPU",
         [round(item, 2) for item in times],
     )
     assert min(times) < GONE_WITHIN, times
