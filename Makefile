@@ -62,7 +62,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
 # A part of the tests; that ARGS leaves none of it (5) is no failure.
-run = $(2) $(BIN)/python $(if $(COVERED),-m coverage run) -m pytest --durations=20 $(1) $(ARGS) || [ $$? -eq 5 ]
+run = $(2) $(BIN)/python -m pytest --durations=20 $(1) $(ARGS) || [ $$? -eq 5 ]
 
 .PHONY: help setup jars check check-static check-tests lowest test test-rest test-all test-alone test-beside test-behind test-others coverage audit pytest docs reference lint types layers outside format demo bench wheel fuzz lock clean
 
@@ -106,16 +106,15 @@ test-rest: setup ## what make test leaves out: several brokers, long faults, rep
 	if [ "$$failed" ]; then echo "make test-rest: there were failures" >&2; exit 1; fi
 
 test-all: setup ## make test, then make test-rest: every test there is, and what they went through (45 minutes)
-	@rm -rf build/coverage; failed=; \
-	for part in test test-rest; do $(MAKE) --no-print-directory $$part COVERED=1 || failed=1; done; \
-	$(MAKE) --no-print-directory coverage || failed=1; \
-	$(MAKE) --no-print-directory audit || failed=1; \
+	@failed=; \
+	for part in test test-rest coverage audit; do $(MAKE) --no-print-directory $$part || failed=1; done; \
 	if [ "$$failed" ]; then echo "make test-all: there were failures" >&2; exit 1; fi
 
-# Which branches the tests go through: those with brokers in the process of the tests (gateways of their own are not
-# traced, for they are looked at with a clock), and the others a second time, with fewer examples: tracing takes
-# twice as long and memory, so those that count milliseconds or bytes are left out.
+# Which branches the tests go through that need no broker, a second time and with fewer examples: tracing takes
+# several times as long and memory, so neither those that count milliseconds or bytes are traced, nor those with
+# brokers and Spark, which wait for nothing longer than a user would.
 coverage: setup
+	@rm -rf build/coverage
 	COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(BIN)/python -m pytest -q --hypothesis-profile check $(BOTH) \
 	  -m "not integration and not extended and not cost"
 	$(BIN)/python -m coverage combine --quiet
@@ -125,7 +124,6 @@ coverage: setup
 audit: setup ## whether packages of requirements.lock have known vulnerabilities, where that can be looked up
 	@$(BIN)/python -m tests.audit
 
-test-alone: override COVERED =
 test-alone: setup
 	$(call run,-m "not integration and ($(MARKS))" $(BOTH))
 

@@ -18,7 +18,7 @@ FLOORS: Mapping[str, float] = {
     "kiwi_gw/dialects": 94.0,
     "kiwi_gw/runtime": 95.5,
     "kiwi_gw/query": 89.0,
-    "plugins": 79.0,
+    "plugins": 77.5,
 }
 """Percent of the branches, by folder: what was measured when this was written, less a half and rounded down
 to halves, for it is not the same in every run."""

@@ -46,6 +46,7 @@ async def test_a_conversation() -> None:
         assert [await hear(client), await hear(client)] == ["+SUB news", "news> 1 value"]
 
 
+@pytest.mark.cost
 async def test_thousands_at_once_are_answered_in_order() -> None:
     async with (
         writable() as (gateway, _),

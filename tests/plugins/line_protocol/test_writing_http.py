@@ -51,6 +51,7 @@ def lines(*texts: str, **more: object) -> bytes:
     return json.dumps({"lines": texts, **more}).encode()
 
 
+@pytest.mark.cost
 async def test_what_is_written_is_answered_when_it_is() -> None:
     async with writable() as (gateway, script):
         status, headers, body = await ask(gateway, lines("a", "b"))

@@ -38,6 +38,7 @@ def written(script: Script) -> list[tuple[object, object]]:
     return found
 
 
+@pytest.mark.cost
 async def test_lines_are_records_in_their_order() -> None:
     sources = ScriptedSources(writable=True)
     async with open_gateway(CONFIG, plugins={"scripted": sources}) as gateway:
