@@ -8,9 +8,10 @@ of a fan-out is the same one by a gateway of its own, as it is also the broker's
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
 from statistics import median
 from typing import Any, Final
@@ -31,10 +32,10 @@ Beside = str | float
 """A kind of clients, a fan-out at another gateway, or a process that uses so much of a core."""
 
 _SCANS: Final[Mapping[str, int]] = {"a scan": 1, "eight scans": 8}
-_FAN_OUTS: Final[Mapping[str, int]] = {"a fan-out of 50/s": 50, "a fan-out of 200/s": 200}
+_GREEDY: Final = (*_SCANS, "a flood")
+_FAN_OUTS: Final[Mapping[str, int]] = {f"a fan-out of {rate}/s": rate for rate in (50, 100, 200)}
 """Records per second. A fan-out is no more than its clients want, and has to be done: the cores that are
 measured must be able to."""
-_KINDS: Final = (*_SCANS, "a flood", *_FAN_OUTS)
 _FAN_OUT_CLIENTS: Final = 100
 _ELSEWHERE: Final = ", elsewhere"
 _STARTS_SECONDS: Final = 60.0
@@ -54,7 +55,7 @@ class _Measured:
     broker: float
 
 
-async def beside(lab: Lab, sizes: Sizes) -> Figures:
+async def beside(lab: Lab, sizes: Sizes, kinds: Collection[str]) -> Figures:
     """Measure beside each kind of clients and beside the control of each, and alone just before. The speed of
     a shared machine drifts over minutes, so a kind is compared with nothing older."""
     alones: list[_Measured] = []
@@ -62,7 +63,7 @@ async def beside(lab: Lab, sizes: Sizes) -> Figures:
     async with lab.topics(replace(sizes, topics=1)) as (large,):
         await fill(lab, sizes, large)
         await _run(lab, sizes, large, None)  # does not count: the broker has just begun
-        for kind in _KINDS:
+        for kind in kinds:
             alone = await _run(lab, sizes, large, None)
             there = await _run(lab, sizes, large, kind)
             used = there.clients + max(0.0, there.broker - alone.broker)
@@ -221,15 +222,12 @@ def _goals(kind: str) -> tuple[Goal, ...]:
     )
 
 
-SCENARIOS = (
-    Scenario(
-        name="beside",
-        says="500 records/s to 100 subscribers, then a lone publisher, beside clients of Lenses that ask for "
-        "all they can get: statements of SQL v2 that go through a topic again and again, PUBLISHes without a "
-        "pause; and beside 100 clients of v1 that read 50, then 200 records/s of another topic. The control "
-        "uses as much of the cores and does not come to the gateway (that of a fan-out: the same by another "
-        "gateway)",
-        measure=beside,
+def scenario(name: str, beside_what: str, kinds: Collection[str]) -> Scenario:
+    """Return the one that measures beside each of these kinds."""
+    return Scenario(
+        name=name,
+        says=f"500 records/s to 100 subscribers, then a lone publisher, beside {beside_what}",
+        measure=partial(beside, kinds=kinds),
         sizes=Sizes(
             rate=500,
             records=1_000_000,
@@ -242,10 +240,26 @@ SCENARIOS = (
         goals=(
             Goal("p99 alone", "ms"),
             Goal("publisher p99 alone", "ms"),
-            *(goal for kind in _KINDS for goal in _goals(kind)),
+            *(goal for kind in kinds for goal in _goals(kind)),
         ),
         small={"subscribers": 4, "delays": 4, "rate": 200, "seconds": 1.0, "records": 2_000, "warm": 100},
         repeat=3,
         needs="replay",
+    )
+
+
+SCENARIOS = (
+    scenario(
+        "beside",
+        "clients of Lenses that ask for all they can get: statements of SQL v2 that go through a topic again "
+        "and again, PUBLISHes without a pause. The control uses as much of the cores without coming to the "
+        "gateway",
+        _GREEDY,
+    ),
+    scenario(
+        "beside-fan-out",
+        "100 clients of Lenses' v1 that read so many records/s of another topic. The control is the same by "
+        "another gateway",
+        _FAN_OUTS,
     ),
 )

@@ -31,8 +31,8 @@ Beside producers that write 90,000 (`benchmarks rest-beside`) the p99 of subscri
 29 ms without."""
 
 SHORT_SLICE_SECONDS: Final = 0.0002
-"""Measured beside 200 records/s to 100 clients (`benchmarks beside`): the p99 of a lone publisher is two
-thirds of what it is without, beside 50 records/s half; with 1 ms it is as without. Each delivery is 5 %
+"""Measured beside 200 records/s to 100 clients (`benchmarks beside-fan-out`): the p99 of a lone publisher is
+two thirds of what it is without, beside 50 records/s half; with 1 ms it is as without. Each delivery is 5 %
 dearer."""
 
 ROUNDS: Final = 3

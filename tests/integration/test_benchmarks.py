@@ -17,7 +17,7 @@ from benchmarks.lab import Lab, Note
 from benchmarks.report import rows
 from benchmarks.rounds import rounds
 from benchmarks.scenario import Scenario
-from benchmarks.scenarios import SCENARIOS
+from benchmarks.scenarios import SCENARIOS, beside
 from benchmarks.spark import Kept
 from benchmarks.target import Target
 from kiwi_demo.broker import Broker
@@ -46,13 +46,16 @@ ALIKE = {
 
 OWN = [scenario for scenario in SCENARIOS if scenario.name not in ALIKE]
 WITH_SPARK = [scenario for scenario in OWN if scenario.name.startswith("spark-")]
+FEWER = {
+    "beside": beside.scenario("beside", "some of them", ("eight scans", "a flood")),
+    "beside-fan-out": beside.scenario("beside-fan-out", "one", ("a fan-out of 50/s",)),
+}
+"""Three runs of several processes for each kind: those that differ from these in numbers are left out."""
 RUN = [
-    scenario
+    FEWER.get(scenario.name, scenario)
     for scenario in OWN
     if scenario not in WITH_SPARK and (scenario.needs is None or can(scenario.needs))
 ]
-SLOW = pytest.mark.timeout(400)
-"""`beside` has 16 runs, of several processes each."""
 
 
 def test_what_is_not_run_is_measured_as_another_is() -> None:
@@ -62,13 +65,7 @@ def test_what_is_not_run_is_measured_as_another_is() -> None:
         assert getattr(measured, "__code__", measured) is getattr(run, "__code__", run)
 
 
-@pytest.mark.parametrize(
-    "scenario",
-    [
-        pytest.param(scenario, id=scenario.name, marks=SLOW if scenario.name == "beside" else ())
-        for scenario in RUN
-    ],
-)
+@pytest.mark.parametrize("scenario", RUN, ids=lambda scenario: scenario.name)
 async def test_a_small_round(scenario: Scenario, broker: Broker, tmp_path: Path) -> None:
     await small_round(scenario, broker, tmp_path)
 
@@ -92,7 +89,7 @@ async def small_round(scenario: Scenario, broker: Broker, folder: Path, kept: Ke
     assert runs
     assert not any(run["faults"] for run in runs)
     (figures,) = results.of_rounds(lines)
-    alike = [one for one in SCENARIOS if one is scenario or ALIKE.get(one.name) == scenario.name]
+    alike = [scenario, *(one for one in SCENARIOS if ALIKE.get(one.name) == scenario.name)]
     assert {goal.figure for one in alike for goal in one.goals} <= set(figures)
     assert len(rows(scenario, [figures])) == len(scenario.goals)
 
