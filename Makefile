@@ -112,7 +112,7 @@ test-all: setup ## make test, then make test-rest: every test there is, and what
 
 # Which branches the tests go through that need no broker, a second time and with fewer examples: tracing takes
 # several times as long and memory, so neither those that count milliseconds or bytes are traced, nor those with
-# brokers and Spark, which wait for nothing longer than a user would.
+# brokers and Spark, which have as long for everything as it takes without.
 coverage: setup
 	@rm -rf build/coverage
 	COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(BIN)/python -m pytest -q --hypothesis-profile check $(BOTH) \
