@@ -84,9 +84,11 @@ class Child:
         return self._process.poll()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the whole group, unless the child has ended."""
+        """Send a signal to the whole group, unless the child has ended. After a SIGSTOP it has stopped."""
         if self.returncode is None:
             os.killpg(self.pid, number)
+            if number == signal.SIGSTOP:  # its threads stop one after the other
+                os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     async def wait(self) -> int:
         """Return the exit code once the child has ended (its leash is then let go)."""

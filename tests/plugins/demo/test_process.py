@@ -53,7 +53,18 @@ async def test_a_cancelled_end_kills_at_once(tmp_path: Path) -> None:
 async def test_a_stopped_one_ends_too(tmp_path: Path) -> None:
     child = await started("echo ready; exec sleep 1000", tmp_path / "log")
     child.signal(signal.SIGSTOP)
+    child.signal(signal.SIGSTOP)
     assert await child.end(grace=10) == -signal.SIGTERM
+
+
+async def test_a_stopped_one_has_stopped(tmp_path: Path) -> None:
+    child = await started("echo ready; while :; do :; done", tmp_path / "log")
+    stat = Path(f"/proc/{child.pid}/stat")
+    for _ in range(100):
+        child.signal(signal.SIGSTOP)
+        assert stat.read_text().split()[2] == "T"
+        child.signal(signal.SIGCONT)
+    await child.kill()
 
 
 async def test_its_own_children_go_with_it(tmp_path: Path) -> None:
