@@ -64,7 +64,7 @@ endif
 # A part of the tests; that ARGS leaves none of it (5) is no failure.
 run = $(2) $(BIN)/python -m pytest --durations=20 $(1) $(ARGS) || [ $$? -eq 5 ]
 
-.PHONY: help setup jars check check-static check-tests lowest test test-rest test-all test-alone test-beside test-behind test-others coverage audit pytest docs reference lint types layers outside format demo bench wheel fuzz lock clean
+.PHONY: help setup jars check check-static check-tests lowest test test-rest test-all test-alone test-beside test-behind test-others audit pytest docs reference lint types layers outside format demo bench wheel fuzz lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -82,14 +82,23 @@ check-static: setup
 	@$(MAKE) --no-print-directory -k types layers docs > build/static.log 2>&1
 
 # A third of their time they wait: for each other, for clocks and for files.
-FAST := -m "not slow and not integration and not extended" -n 3 --dist worksteal --hypothesis-profile check
+QUICK := not slow and not integration and not extended
+FAST := -m "$(QUICK)" -n 3 --dist worksteal --hypothesis-profile check
 
 check-tests: setup
 	$(BIN)/python -m pytest $(FAST) $(ARGS)
 
-# anyio comes with httpx; the plugin of its old versions warns where pytest is new, which is an error here.
-lowest: setup $(LOWEST)/.installed ## the fast tests with the oldest versions that pyproject.toml allows
-	$(LOWEST)/bin/python -m pytest -p no:cacheprovider -p no:anyio $(FAST) $(ARGS)
+# They run once more here, so this is where it is traced which branches they go through. Tracing takes several
+# times as long, and memory: so neither those that count milliseconds or bytes are traced, nor those with brokers
+# and Spark, which have as long for everything as it takes without. anyio comes with httpx; the plugin of its old
+# versions warns where pytest is new, which is an error here.
+lowest: setup $(LOWEST)/.installed ## the fast tests with the oldest versions that pyproject.toml allows, and what of the code they go through
+	@rm -rf build/coverage
+	COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(LOWEST)/bin/python -m pytest -q -p no:cacheprovider -p no:anyio \
+	  $(FAST) -m "$(QUICK) and not cost" $(ARGS)
+	$(LOWEST)/bin/python -m coverage combine --quiet
+	$(LOWEST)/bin/python -m coverage report --skip-covered
+	$(LOWEST)/bin/python -m tests.covered
 
 # What needs no broker runs in two processes, beside what looks at the code. Then those that need one, in two
 # processes that share it; what the one that stands back says comes at its end.
@@ -102,24 +111,13 @@ test: lint ## every check, all fast tests, and once what the README promises, wi
 
 test-rest: setup ## what make test leaves out: several brokers, long faults, repetitions, small rounds of the benchmarks
 	@failed=; \
-	$(MAKE) --no-print-directory -k test-alone test-beside MARKS=extended BEHIND="$(REST_OF_SPARK)" || failed=1; \
+	$(MAKE) --no-print-directory -k test-alone test-beside MARKS="extended and not long" BEHIND="$(REST_OF_SPARK)" || failed=1; \
 	if [ "$$failed" ]; then echo "make test-rest: there were failures" >&2; exit 1; fi
 
-test-all: setup ## make test, then make test-rest: every test there is, and what they went through (45 minutes)
+test-all: setup ## make test, then make test-rest: every test but the long ones (45 minutes)
 	@failed=; \
-	for part in test test-rest coverage audit; do $(MAKE) --no-print-directory $$part || failed=1; done; \
+	for part in test test-rest audit; do $(MAKE) --no-print-directory $$part || failed=1; done; \
 	if [ "$$failed" ]; then echo "make test-all: there were failures" >&2; exit 1; fi
-
-# Which branches the tests go through that need no broker, a second time and with fewer examples: tracing takes
-# several times as long and memory, so neither those that count milliseconds or bytes are traced, nor those with
-# brokers and Spark, which have as long for everything as it takes without.
-coverage: setup
-	@rm -rf build/coverage
-	COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(BIN)/python -m pytest -q --hypothesis-profile check $(BOTH) \
-	  -m "not integration and not extended and not cost"
-	$(BIN)/python -m coverage combine --quiet
-	$(BIN)/python -m coverage report --skip-covered
-	$(BIN)/python -m tests.covered
 
 audit: setup ## whether packages of requirements.lock have known vulnerabilities, where that can be looked up
 	@$(BIN)/python -m tests.audit
@@ -148,6 +146,7 @@ demo: $(VENV)/.demo $(VENV)/.package ## flights through a real Kafka and the gat
 bench: setup ## all benchmarks and faults with a report (hours); one of them: make bench ARGS="fanout --repeat 1"
 	$(BIN)/python -m benchmarks $(or $(ARGS),--save)
 	$(if $(ARGS),,$(BIN)/python -m pytest --hypothesis-profile long --timeout 3600 $(LONG))
+	$(if $(ARGS),,$(BIN)/python -m tests.integration.shared_broker $(BIN)/python -m pytest --timeout 3600 -m long)
 	$(if $(ARGS),,$(BIN)/python -m benchmarks.faults $(FAULTS))
 	$(if $(ARGS),,$(BIN)/python -m benchmarks.kills $(KILLS))
 

@@ -1,5 +1,5 @@
-"""Five queries over all flights of 2013 through Kafka, Spark, the gateway and a WebSocket, and what plain
-Spark SQL answers to the same question over the same topics."""
+"""Five queries over the flights of 2013 through Kafka, Spark, the gateway and a WebSocket, and what plain
+Spark SQL answers to the same question over the same topics: those of four months, and in `make bench` all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -31,10 +31,12 @@ from tests.topics import Topics
 
 pytestmark = [pytest.mark.integration, pytest.mark.extended, pytest.mark.timeout(900)]
 
-FLIGHTS, ARRIVALS = "flights-of-the-year", "arrivals-of-the-year"
-TOPICS = {"flights": (FLIGHTS, FLIGHTS_SCHEMA), "arrivals": (ARRIVALS, ARRIVALS_SCHEMA)}
+SCHEMAS: Final = {"flights": FLIGHTS_SCHEMA, "arrivals": ARRIVALS_SCHEMA}
 AIRLINES = Path(__file__).parents[3] / "config" / "airlines.csv"
 TIMES = {"flights": "sched_dep", "arrivals": "arrived"}
+
+FLOWN: Final = {4: 109_119, 12: 336_776}
+"""Flights in so many months."""
 
 PATIENCE = 600
 """Seconds until all is there; on two cores it takes a tenth of it."""
@@ -69,10 +71,14 @@ FROM flights d JOIN arrivals a
 """
 
 
+def topic_of(name: str, months: int) -> str:
+    return f"{name}-of-{months}-months"
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A query. delay: of the watermark of each of its streams, empty without one. at_once: most records of
-    each of its topics in one micro-batch: six of them have the whole year."""
+    each of its topics in one micro-batch; 0: six of them have all."""
 
     id: str
     sql: str
@@ -80,16 +86,14 @@ class Asked:
     delay: str = ""
     mode: str = "append"
     key: Sequence[str] = ()
-    at_once: int = 60_000
+    at_once: int = 0
 
-    @property
-    def source(self) -> Mapping[str, Any]:
+    def source(self, months: int) -> Mapping[str, Any]:
         inputs: dict[str, Any] = {}
         for name in self.inputs:
-            if name in TOPICS:
-                topic, schema = TOPICS[name]
-                inputs[name] = {"source": topic, "schema": schema, "start": "earliest"}
-                inputs[name]["max_offsets"] = self.at_once
+            if name in SCHEMAS:
+                topic = {"source": topic_of(name, months), "schema": SCHEMAS[name], "start": "earliest"}
+                inputs[name] = topic | {"max_offsets": self.at_once or 5_000 * months}
             else:
                 inputs[name] = {"format": "csv", "path": str(AIRLINES), "options": {"header": True}}
         marks = {name: {"column": TIMES[name], "delay": self.delay} for name in self.inputs if self.delay}
@@ -104,10 +108,9 @@ class Asked:
             "trigger": "available_now",  # so that there is an end to wait for
         }
 
-    @property
-    def plain(self) -> Mapping[str, Any]:
-        topics = {name: TOPICS[name] for name in self.inputs if name in TOPICS}
-        tables = {name: str(AIRLINES) for name in self.inputs if name not in TOPICS}
+    def plain(self, months: int) -> Mapping[str, Any]:
+        topics = {name: (topic_of(name, months), SCHEMAS[name]) for name in self.inputs if name in SCHEMAS}
+        tables = {name: str(AIRLINES) for name in self.inputs if name not in SCHEMAS}
         return {"id": self.id, "sql": self.sql, "topics": topics, "tables": tables}
 
 
@@ -128,9 +131,10 @@ BY_ID = {one.id: one for one in (*EQUAL, *STRICT)}
 
 @dataclass(slots=True)
 class Everything:
-    """year: what was produced. results, batches: by query. plain: where plain Spark's answers are. seconds:
-    what took how long."""
+    """year: what was produced, of so many months. results, batches: by query. plain: where plain Spark's
+    answers are. seconds: what took how long."""
 
+    months: int
     year: Year
     plain: Path
     results: dict[str, Result] = field(default_factory=dict)
@@ -138,21 +142,24 @@ class Everything:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-@pytest.fixture(scope="module")
-def everything(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Everything:
+@pytest.fixture(scope="module", params=[4, pytest.param(12, marks=pytest.mark.long)])
+def everything(
+    request: pytest.FixtureRequest, broker: Broker, tmp_path_factory: pytest.TempPathFactory
+) -> Everything:
     """The topics filled, all queries run to their ends side by side in one gateway, and then asked again of
     plain Spark."""
-    return trio.run(_everything, broker, tmp_path_factory.mktemp("equals"))
+    return trio.run(_everything, request.param, broker, tmp_path_factory.mktemp("equals"))
 
 
-async def _everything(broker: Broker, folder: Path) -> Everything:
+async def _everything(months: int, broker: Broker, folder: Path) -> Everything:
     begun = time.monotonic()
-    year = await fill(Topics(broker.bootstrap), broker.bootstrap, FLIGHTS, ARRIVALS)
-    done = Everything(year, folder)
+    topics = [topic_of(name, months) for name in SCHEMAS]
+    year = await fill(Topics(broker.bootstrap), broker.bootstrap, *topics, months=months)
+    done = Everything(months, year, folder)
     filled = time.monotonic()
     await _stream(broker, folder, done)
     streamed = time.monotonic()
-    await _ask_plain_spark(broker, folder)
+    await _ask_plain_spark(broker, folder, months)
     done.seconds = {
         "topics filled": filled - begun,
         "streamed": streamed - filled,
@@ -164,7 +171,7 @@ async def _everything(broker: Broker, folder: Path) -> Everything:
 async def _stream(broker: Broker, folder: Path, done: Everything) -> None:
     config = kafka_config(
         broker.bootstrap,
-        FLIGHTS,
+        topic_of("flights", done.months),
         spark={
             "master": "local[2]",
             "checkpoint_dir": str(folder / "state"),
@@ -173,9 +180,8 @@ async def _stream(broker: Broker, folder: Path, done: Everything) -> None:
         },
         subscriber={"allow": ["block"], "overflow": "block", "subscribe_timeout_ms": "200s"},
         sources=[
-            {"type": "kafka", "topic": FLIGHTS},
-            {"type": "kafka", "topic": ARRIVALS},
-            *(one.source for one in BY_ID.values()),
+            *({"type": "kafka", "topic": topic_of(name, done.months)} for name in SCHEMAS),
+            *(one.source(done.months) for one in BY_ID.values()),
         ],
     )
 
@@ -194,7 +200,7 @@ async def _read(done: Everything, address: str, source: str) -> None:
     done.results[source] = await read_all(address, source)
 
 
-async def _ask_plain_spark(broker: Broker, folder: Path) -> None:
+async def _ask_plain_spark(broker: Broker, folder: Path, months: int) -> None:
     conf = {
         **connector_conf(),
         **CONF,
@@ -206,7 +212,7 @@ async def _ask_plain_spark(broker: Broker, folder: Path) -> None:
         "conf": conf,
         "bootstrap": broker.bootstrap,
         "folder": str(folder),
-        "queries": [one.plain for one in EQUAL],
+        "queries": [one.plain(months) for one in EQUAL],
     }
     with trio.fail_after(PATIENCE):
         await trio.run_process(
@@ -254,10 +260,12 @@ def test_rows_are_those_of_plain_sql(
         assert expected.total() == len(_last_of_every_key(expected))  # one row of each
     assert _difference(Counter(found), expected) == ""
     if asked.sql in (LEGS, NAMED):
-        assert expected.total() == sum(len(part) for part in everything.year.flights) == 336_776
+        assert (
+            expected.total() == sum(len(part) for part in everything.year.flights) == FLOWN[everything.months]
+        )
     figure(f"{asked.id}, rows and batches", (len(result.texts), len(everything.batches[asked.id])))
     for what, seconds in everything.seconds.items():
-        figure(f"whole year, {what}", f"{seconds:.1f} s")
+        figure(f"{everything.months} months, {what}", f"{seconds:.1f} s")
 
 
 def _last_of_every_key(texts: Iterable[bytes]) -> list[bytes]:
@@ -280,6 +288,6 @@ def test_late_rows_are_dropped_as_the_model_does(
 
 
 def _modelled(everything: Everything, asked: Asked) -> Modelled:
-    year = {FLIGHTS: everything.year.flights}
-    steps = late_model.steps(everything.batches[asked.id], year, HOUR)
-    return late_model.delays(steps, FLIGHTS, append=asked.mode == "append")
+    topic = topic_of("flights", everything.months)
+    steps = late_model.steps(everything.batches[asked.id], {topic: everything.year.flights}, HOUR)
+    return late_model.delays(steps, topic, append=asked.mode == "append")

@@ -79,21 +79,22 @@ class Year:
     arrivals: list[list[Arrival]]
 
 
-async def fill(topics: Topics, bootstrap: str, flights: str, arrivals: str) -> Year:
-    """Makes the two topics and produces everything, in the partitions that Kafka's clients choose for the
-    carrier of a flight and the destination of an arrival. Of the flights every seventh number is reported
-    late, of the arrivals every eleventh."""
+async def fill(topics: Topics, bootstrap: str, flights: str, arrivals: str, *, months: int) -> Year:
+    """Makes the two topics and produces everything of the first months, in the partitions that Kafka's
+    clients choose for the carrier of a flight and the destination of an arrival. Of the flights every seventh
+    number is reported late, of the arrivals every eleventh."""
     await topics.create(flights, PARTITIONS)
     await topics.create(arrivals, PARTITIONS)
-    return await trio.to_thread.run_sync(lambda: asyncio.run(_fill(bootstrap, flights, arrivals)))
+    return await trio.to_thread.run_sync(lambda: asyncio.run(_fill(bootstrap, flights, arrivals, months)))
 
 
-async def _fill(bootstrap: str, flights: str, arrivals: str) -> Year:
+async def _fill(bootstrap: str, flights: str, arrivals: str, months: int) -> Year:
     year = Year([[] for _ in range(PARTITIONS)], [[] for _ in range(PARTITIONS)])
     landed: list[Arrival] = []
+    known = (_known(flight) for flight in read_flights() if flight.columns["month"] <= months)
 
     def departing() -> Iterator[tuple[int, bytes, bytes]]:
-        for departure, flight in _reported(map(_known, read_flights()), every=7):
+        for departure, flight in _reported(known, every=7):
             number = _partition(departure.carrier)
             year.flights[number].append(departure)
             arrival = _arrival(departure, flight)

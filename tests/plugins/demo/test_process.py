@@ -9,6 +9,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 import trio
 
@@ -59,10 +60,10 @@ async def test_a_stopped_one_ends_too(tmp_path: Path) -> None:
 
 async def test_a_stopped_one_has_stopped(tmp_path: Path) -> None:
     child = await started("echo ready; while :; do :; done", tmp_path / "log")
-    stat = Path(f"/proc/{child.pid}/stat")
+    seen = psutil.Process(child.pid)
     for _ in range(100):
         child.signal(signal.SIGSTOP)
-        assert stat.read_text().split()[2] == "T"
+        assert seen.status() == psutil.STATUS_STOPPED
         child.signal(signal.SIGCONT)
     await child.kill()
 
