@@ -44,7 +44,7 @@ AT_LEISURE := $(OF_SPARK) $(patsubst %,tests/integration/test_%.py,autobahn brok
 # Those of Spark take most of what `make test` leaves out: there some of them run with the others, so that both
 # processes end at about the same time.
 SPARK_WITH_OTHERS := $(addprefix tests/integration/spark/test_,checkpoint_conformance.py checkpoint_crash.py \
-  checkpoint_faults.py checkpoint_queries.py equals_batch.py)
+  checkpoint_faults.py checkpoint_queries.py)
 REST_OF_SPARK := $(filter-out $(SPARK_WITH_OTHERS),$(wildcard tests/integration/spark/test_*.py)) \
   tests/integration/test_demo.py
 
@@ -131,7 +131,7 @@ test-beside: setup
 test-behind: setup
 	@mkdir -p build
 	@echo "others run beside these; what they say is shown at their end: $(BEHIND)"
-	@{ $(call run,-m "integration and ($(MARKS))" $(BEHIND),nice -n 10); } > build/test-behind.log 2>&1; \
+	@{ $(call run,-m "integration and ($(MARKS))" $(BEHIND),nice -n 5); } > build/test-behind.log 2>&1; \
 	code=$$?; cat build/test-behind.log; exit $$code
 
 test-others: setup

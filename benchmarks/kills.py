@@ -2,10 +2,10 @@
 
 The JVM of Spark, its driver and the gateway are killed (-9) 100 times each (`--times`), at moments left to
 chance, while queries run in real time and in micro-batches and records come all the time: see
-`tests/integration/spark/kills.py` (`make test-all` kills five times). What the clients were sent is compared
-with what there was, row by row. What came of it goes to `results/kills.json`, and from there into the table
-in docs/explanation/faults.md. The whole takes 50 minutes; `--who` takes one of the three, whose results
-replace those that are there.
+`tests/integration/spark/kills.py` (`make test-all` kills two of them once). What the clients were sent is
+compared with what there was, row by row. What came of it goes to `results/kills.json`, and from there into
+the table in docs/explanation/faults.md. The whole takes 50 minutes; `--who` takes one of the three, whose
+results replace those that are there.
 """
 
 from __future__ import annotations

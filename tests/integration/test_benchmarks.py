@@ -40,7 +40,9 @@ ALIKE = {
     "everyday-startup": "startup",
     "rest-single": "rest",
     "spark-all": "spark-filter",
+    "spark-window": "spark-filter",
     "spark-freshness-at-once": "spark-freshness",
+    "spark-freshness-window": "spark-freshness",
 }
 """Scenarios that differ in numbers from another, and are not run: its figures must do for their goals."""
 

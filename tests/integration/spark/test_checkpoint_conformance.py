@@ -20,10 +20,11 @@ def compare(seed: int, sequences: int, folder: Path) -> None:
 
 
 def test_same_results_and_errors(tmp_path: Path) -> None:
-    compare(1, 40, tmp_path)
+    compare(1, 80, tmp_path)
 
 
 @pytest.mark.extended
+@pytest.mark.long
 def test_same_results_and_errors_of_many(tmp_path: Path) -> None:
     compare(2, 1000, tmp_path)
 

@@ -52,8 +52,11 @@ def test_a_killed_jvm_leaves_whole_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.extended
-def test_a_jvm_killed_again_and_again_leaves_whole_files(tmp_path: Path) -> None:
-    for seed in (*range(6, 20), *range(1000, 1060)):
+@pytest.mark.parametrize(
+    "seeds", [range(6, 20), pytest.param(range(1000, 1060), marks=pytest.mark.long)], ids=str
+)
+def test_a_jvm_killed_again_and_again_leaves_whole_files(seeds: range, tmp_path: Path) -> None:
+    for seed in seeds:
         killed_at(seed, tmp_path)
 
 

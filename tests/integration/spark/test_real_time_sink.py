@@ -208,8 +208,8 @@ async def test_rows_say_what_they_come_from(stage: Stage) -> None:
     [
         ("java", 2),
         pytest.param("driver", 1, marks=pytest.mark.extended),
-        pytest.param("java", 3, marks=pytest.mark.extended),
-        pytest.param("driver", 3, marks=pytest.mark.extended),
+        pytest.param("java", 3, marks=[pytest.mark.extended, pytest.mark.long]),
+        pytest.param("driver", 3, marks=[pytest.mark.extended, pytest.mark.long]),
     ],
 )
 async def test_every_row_is_there_once_though_spark_is_killed(stage: Stage, who: str, times: int) -> None:

@@ -66,7 +66,7 @@ def all_of(rows: Mapping[int, Sequence[Row]]) -> list[tuple[int, int, Any]]:
     [
         [16, 16],
         pytest.param([16, FEW, 16], marks=pytest.mark.extended),
-        pytest.param([FEW, 16, 16, 16, 16], marks=pytest.mark.extended),
+        pytest.param([FEW, 16, 16, 16, 16], marks=[pytest.mark.extended, pytest.mark.long]),
     ],
 )
 async def test_clients_go_on_though_the_gateway_is_killed(
