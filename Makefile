@@ -44,9 +44,8 @@ AT_LEISURE := $(OF_SPARK) $(patsubst %,tests/integration/test_%.py,autobahn brok
 # Those of Spark take most of what `make test` leaves out: there some of them run with the others, so that both
 # processes end at about the same time.
 SPARK_WITH_OTHERS := $(addprefix tests/integration/spark/test_,checkpoint_conformance.py checkpoint_crash.py \
-  checkpoint_faults.py checkpoint_queries.py)
-REST_OF_SPARK := $(filter-out $(SPARK_WITH_OTHERS),$(wildcard tests/integration/spark/test_*.py)) \
-  tests/integration/test_demo.py
+  checkpoint_faults.py checkpoint_queries.py fourteen.py)
+REST_OF_SPARK := $(filter-out $(SPARK_WITH_OTHERS),$(wildcard tests/integration/spark/test_*.py))
 
 # Which tests: by their marks, which pyproject.toml explains, and which of them stand back. `make test` takes these,
 # and `make test-rest` all others (mostly Spark's); together they are `make test-all`.

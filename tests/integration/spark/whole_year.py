@@ -91,7 +91,7 @@ async def fill(topics: Topics, bootstrap: str, flights: str, arrivals: str, *, m
 async def _fill(bootstrap: str, flights: str, arrivals: str, months: int) -> Year:
     year = Year([[] for _ in range(PARTITIONS)], [[] for _ in range(PARTITIONS)])
     landed: list[Arrival] = []
-    known = (_known(flight) for flight in read_flights() if flight.columns["month"] <= months)
+    known = (_known(flight) for flight in read_flights() if _month(flight) <= months)
 
     def departing() -> Iterator[tuple[int, bytes, bytes]]:
         for departure, flight in _reported(known, every=7):
@@ -144,6 +144,12 @@ def _reported(happened: Iterator[tuple[_Report, _With]], every: int) -> Iterator
             yield one
     while late:
         yield heapq.heappop(late)[2]
+
+
+def _month(flight: Flight) -> int:
+    month = flight.columns["month"]
+    assert isinstance(month, int)
+    return month
 
 
 def _known(flight: Flight) -> tuple[Departure, Flight]:
