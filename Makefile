@@ -81,20 +81,19 @@ check-static: setup
 	@$(MAKE) --no-print-directory -k types layers docs > build/static.log 2>&1
 
 # A third of their time they wait: for each other, for clocks and for files.
-QUICK := not slow and not integration and not extended
-FAST := -m "$(QUICK)" -n 3 --dist worksteal --hypothesis-profile check
+FAST := -n 3 --dist worksteal --hypothesis-profile check
 
 check-tests: setup
-	$(BIN)/python -m pytest $(FAST) $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not integration and not extended" $(FAST) $(ARGS)
 
 # They run once more here, so this is where it is traced which branches they go through. Tracing takes several
 # times as long, and memory: so neither those that count milliseconds or bytes are traced, nor those with brokers
 # and Spark, which have as long for everything as it takes without. anyio comes with httpx; the plugin of its old
-# versions warns where pytest is new, which is an error here.
-lowest: setup $(LOWEST)/.installed ## the fast tests with the oldest versions that pyproject.toml allows, and what of the code they go through
+# versions warns where pytest is new, which is an error here, also in those that tests start.
+lowest: setup $(LOWEST)/.installed ## what needs no broker with the oldest versions that pyproject.toml allows, and what of the code it goes through
 	@rm -rf build/coverage
-	COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(LOWEST)/bin/python -m pytest -q -p no:cacheprovider -p no:anyio \
-	  $(FAST) -m "$(QUICK) and not cost" $(ARGS)
+	PYTEST_ADDOPTS="-p no:anyio" COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(LOWEST)/bin/python -m pytest -q \
+	  -p no:cacheprovider -m "not integration and not extended and not cost" $(FAST) $(ARGS)
 	$(LOWEST)/bin/python -m coverage combine --quiet
 	$(LOWEST)/bin/python -m coverage report --skip-covered
 	$(LOWEST)/bin/python -m tests.covered

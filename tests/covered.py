@@ -1,6 +1,7 @@
-"""How much of the code the fast tests went through: `python -m tests.covered`, after `coverage combine`.
+"""Say how much of the code the tests without a broker went through: `python -m tests.covered`.
 
-Prints the share of lines and of branches by part, and returns 1 where one is lower than its floor.
+After `coverage combine`. Prints the share of lines and of branches by part, and returns 1 where one is lower
+than its floor.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ FLOORS: Mapping[str, float] = {
     "kiwi_gw/dialects": 94.0,
     "kiwi_gw/runtime": 95.5,
     "kiwi_gw/query": 89.0,
-    "plugins": 72.0,
+    "plugins": 77.5,
 }
 """Percent of the branches, by folder: what was measured when this was written, less a half and rounded down
 to halves, for it is not the same in every run."""
