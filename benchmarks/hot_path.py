@@ -20,6 +20,7 @@ from kiwi_gw.core.encoding import EncodingMemo, keyed_format
 from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.notices import Notice
 from kiwi_gw.core.publishing import publish
+from kiwi_gw.core.round_budget import RoundBudget
 from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import MemoryBudget
@@ -31,6 +32,7 @@ from kiwi_gw.dialects.zetta.topic_filters import filter_of, parse_topic
 from kiwi_gw.edge.transports import Bytes
 from kiwi_gw.edge.websocket_writer import WebSocketWriter
 from kiwi_gw.model import Batch, SourceInfo, WireFormat
+from kiwi_gw.runtime.delivery_turns import DeliveryTurns
 from kiwi_kafka.event_schema import event_schema
 
 _SIZE = 128
@@ -115,7 +117,8 @@ WAYS: Final[Mapping[str, Form]] = {
 
 def _subscribe(hub: SourceHub, number: int, form: WireFormat) -> Subscription:
     command = Open(number, INFO.id, lambda info: form)
-    return hub.subscribe(command, keyed_format(form), WebSocketWriter(Memory(), no_task, zero), Nobody())
+    writer = WebSocketWriter(Memory(), no_task, zero, DeliveryTurns(RoundBudget(), lambda: False))
+    return hub.subscribe(command, keyed_format(form), writer, Nobody())
 
 
 def send(form: Form, batches: int, subscribers: int, events: int) -> float:

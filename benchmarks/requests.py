@@ -29,6 +29,7 @@ from kiwi_gw.model import ANONYMOUS, HeadCredential, SourceInfo
 from kiwi_gw.plugin_manager import PluginManager
 from kiwi_gw.runtime.command_scheduler import TimeAllowance
 from kiwi_gw.runtime.connection import Connection
+from kiwi_gw.runtime.delivery_turns import DeliveryTurns
 from kiwi_gw.runtime.hooks import Hooks
 from kiwi_gw.runtime.meters import Meters
 from kiwi_gw.runtime.ports import GatewayContext
@@ -61,6 +62,7 @@ class Context:
         self.meters = Meters(10)
         self.hooks = Hooks(PluginManager())
         self.clock = time.monotonic
+        self.rounds = RoundBudget()
         budget = MemoryBudget(512 * _MIB)
         self._hub = SourceHub(INFO, HubLimits(), EncodingMemo(64 * _MIB, budget), budget, self.clock)
         self.engine_queries = NoQueries()
@@ -77,7 +79,9 @@ class Client:
     """Hold one connection."""
 
     def __init__(self, number: int, context: Context) -> None:
-        writer = WebSocketWriter(Memory(), no_task, context.clock)
+        self._context = context
+        turns = DeliveryTurns(context.rounds, lambda: False)
+        writer = WebSocketWriter(Memory(), no_task, context.clock, turns)
         session = KiwiDialect().open_session(_HEAD, {}, ANONYMOUS, SessionLimits(requests_per_second=0))
         surroundings = cast(GatewayContext, context)
         self.connection = Connection(
@@ -89,6 +93,8 @@ class Client:
         self.connection.start()
 
     def send(self, data: bytes) -> None:
+        """Send in a round of its own."""
+        self._context.rounds.renew(0.0)
         for _ in self._input.take(data):
             pass
 

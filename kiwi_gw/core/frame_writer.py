@@ -16,10 +16,12 @@ S = TypeVar("S", contravariant=True)
 class FrameWriter(Protocol[S]):
     """The sending half of what serves a subscription.
 
-    writable: nothing is waiting to be written before the next event.
+    writable: nothing is waiting to be written before the next event. awaits_turn: what was marked as ready is
+    read when those had their turn who came before, whatever the client does.
     """
 
     writable: bool
+    awaits_turn: bool
 
     def send(self, data: memoryview | bytes) -> int:
         """Send, and return how many bytes were taken, 0 if none can be. Called only while `writable`; never

@@ -99,6 +99,12 @@ class SharedHistoryReader:
             self._target = target if self._target is None else furthest(target, self._target)
         return self._target
 
+    @property
+    def waits_for_turns(self) -> bool:
+        """Whether some of the slowest members wait for others, and not for their clients."""
+        entry = self._slowest()
+        return any(_awaits_turn(member) for member in self.members if member.reader.cursor.entry is entry)
+
     def fits(self, batch: Batch) -> bool:
         """Say whether there is room for it without taking what a member has not read yet."""
         window = self.window
@@ -199,7 +205,8 @@ class SharedHistoryReader:
         events would be read again, and evaluated from the beginning."""
         for member, (seq, since) in list(self.members.items()):
             alone = len(self.members) == 1 and not self._queue.starved
-            if member.seq != seq or member in self._idle or (alone and _awaits_query(member)):
+            has_moved = member.seq != seq or member in self._idle or _awaits_turn(member)
+            if has_moved or (alone and _awaits_query(member)):
                 self.members[member] = member.seq, now
             elif now - since >= STANDSTILL_SECONDS:
                 member.wait_for_history(member.positions)
@@ -370,6 +377,11 @@ def _awaits_query(member: Subscription) -> bool:
     """Say whether what is next is postponed: its query is being evaluated."""
     entry = member.reader.cursor.entry
     return entry is not None and member.group.awaited(entry)
+
+
+def _awaits_turn(member: Subscription) -> bool:
+    """Say whether it would be sent something if others were not before it."""
+    return member.writer.awaits_turn and member.readable
 
 
 def _join_window(subscription: Subscription) -> None:

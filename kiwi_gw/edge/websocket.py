@@ -173,7 +173,14 @@ def _frame_writer(
     limits = gateway.limits
     stalls = gateway.meters.stalls if gateway.measured else None
     return WebSocketWriter(
-        transport, life.spawn, time.monotonic, limits.control_bytes, limits.send_bytes, life.close, stalls
+        transport,
+        life.spawn,
+        time.monotonic,
+        gateway.delivery_turns,
+        limits.control_bytes,
+        limits.send_bytes,
+        life.close,
+        stalls,
     )
 
 

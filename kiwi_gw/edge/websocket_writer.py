@@ -5,7 +5,8 @@ through here, synchronously. Order on the wire: the rest of the frame that the k
 frame), the control queue (replies, notices, pongs, the close frame), then events. Fan-out sends events
 directly while the writer is `writable`. As soon as something has to wait, one drain task waits for the socket
 and pumps: partial frame, control queue, then what is prepared of each waiting subscription in turn. So what a
-stalled client costs is the rest of one frame and a bounded queue; its events stay in the window.
+stalled client costs is the rest of one frame and a bounded queue; its events stay in the window. What is
+prepared takes turns with that of other clients (`runtime.delivery_turns`).
 
 A close frame is the last thing that is ever written.
 """
@@ -13,6 +14,7 @@ A close frame is the last thing that is ever written.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 import trio
@@ -21,13 +23,12 @@ from kiwi_gw.core.lag_watch import take_lag
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.dialect_api.frames import close_frame
 from kiwi_gw.edge.transports import Transport
+from kiwi_gw.runtime.delivery_turns import DeliveryTurns
 from kiwi_gw.runtime.meters import Histogram
 
 Spawn = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 
 _NOTHING = memoryview(b"")
-_TURN_BYTES = 4 * 1024 * 1024
-"""How much one pump may send before it lets others run."""
 _CONTROL = 0x08
 """The bit of an opcode that makes a frame one of control (RFC 6455, 5.5)."""
 _STALL_SECONDS = 0.001
@@ -37,11 +38,11 @@ _STALL_SECONDS = 0.001
 class WebSocketWriter:
     """See the top of this file. Implements `core.frame_writer.FrameWriter`.
 
-    spawn: starts a task in the connection's nursery. clock: monotonic seconds.
+    spawn: starts a task in the connection's nursery. clock: monotonic seconds. turns: of all that are behind.
     sent_bytes, taken_at: what the socket took, and when it last took something. unsaid_bytes: of pings and
-    pongs, which say nothing. delivery_seconds: that were
-    spent on what is read from subscriptions, all in all. closing: called once,
-    when the close frame is queued. stalls: how long the socket takes nothing, each time; None: not measured.
+    pongs, which say nothing. delivery_seconds: that were spent on what is read from subscriptions, all in
+    all. closing: called once, when the close frame is queued. stalls: how long the socket takes nothing, each
+    time; None: not measured.
     """
 
     __slots__ = (
@@ -63,6 +64,9 @@ class WebSocketWriter:
         "_spawn",
         "_stalls",
         "_transport",
+        "_turn",
+        "_turns",
+        "awaits_turn",
         "close_code",
         "delivery_seconds",
         "sent_bytes",
@@ -76,6 +80,7 @@ class WebSocketWriter:
         transport: Transport,
         spawn: Spawn,
         clock: Callable[[], float],
+        turns: DeliveryTurns,
         control_bytes: int = 16 * 1024,
         send_bytes: int = 256 * 1024,
         closing: Callable[[], None] = lambda: None,
@@ -84,6 +89,7 @@ class WebSocketWriter:
         self._transport = transport
         self._spawn = spawn
         self._clock = clock
+        self._turns = turns
         self._closing = closing
         self._stalls = stalls
         self._control_limit = control_bytes
@@ -98,8 +104,9 @@ class WebSocketWriter:
         self._done: trio.Event | None = None
         self._draining = False
         self._pumping = False
+        self._turn = False  # this is one, and nothing was sent yet
         self._corked = False
-        self.writable = True
+        self.writable, self.awaits_turn = True, False
         self.close_code: int | None = None
         self.delivery_seconds = 0.0
         self.sent_bytes = 0
@@ -226,15 +233,26 @@ class WebSocketWriter:
         self._partial_frame = _NOTHING
         self._pong = None
         self.close_code = self.close_code or 1006
-        self.writable = False
+        self.writable = self.awaits_turn = False
         # It holds the connection, which holds this: a cycle that no collection has to find now.
         self._spawn = _start_none
         self._wake_waiters()
 
+    def take_turn(self) -> None:
+        """See `runtime.delivery_turns.Sender`. What it raises ends this connection, in a task of its own."""
+        if self.awaits_turn:
+            self.awaits_turn, self._turn = False, True
+            try:
+                self._write_now()
+            except Exception as error:  # noqa: BLE001
+                self._spawn(partial(_raise, error))
+            finally:
+                self._turn = False
+
     # --- inside ----------------------------------------------------------------------------
 
     def _write_now(self) -> None:
-        """Write what can be written now; leave the rest to the drain task."""
+        """Write what can be written now; leave the rest to a later turn, or to the drain task."""
         if self._corked or self._pumping or self._draining:
             if not self.idle:
                 self.writable = False
@@ -244,7 +262,7 @@ class WebSocketWriter:
             self._wake_waiters()
         else:
             self.writable = False
-            if not self._transport.broken:
+            if not self._transport.broken and not (self.awaits_turn and self.idle):
                 self._draining = True
                 self._spawn(self._drain)
 
@@ -254,13 +272,14 @@ class WebSocketWriter:
                 await self._wait_writable()
                 done = self._pump()
                 self._wake_waiters()
-                if done or self._transport.broken:
+                if done or self._transport.broken or (self.awaits_turn and self.idle):
                     break
         except trio.ClosedResourceError:
             pass  # closed while we waited: the connection's end has been seen to
         finally:
             self._draining = False
-        self.writable = not self._transport.broken and self.close_code is None and self.idle
+        over = self._transport.broken or self.close_code is not None
+        self.writable = self.idle and not (over or self.awaits_turn)
         self._wake_waiters()
 
     async def _wait_writable(self) -> None:
@@ -276,7 +295,7 @@ class WebSocketWriter:
                 self._stalls.observe(waited)
 
     def _pump(self) -> bool:
-        """Write until nothing is left (True), nothing more is taken, or the turn is over (False)."""
+        """Write until nothing is left (True), nothing more is taken, or others have their turn (False)."""
         self._pumping = True
         try:
             return self._pump_bytes()
@@ -285,15 +304,14 @@ class WebSocketWriter:
 
     def _pump_bytes(self) -> bool:
         transport = self._transport
-        budget = _TURN_BYTES
-        while budget > 0:
+        while True:
             if not transport.flush():
                 return False
             if not self._partial_frame and (self._control_queue or self._pong is not None):
                 self._begin_controls()
-            if self._partial_frame and (not self._ready or self._control_queue or self._pong is not None):
+            may_read = bool(self._ready) and (self._turn or self._turns.may_send())
+            if self._partial_frame and (not may_read or self._control_queue or self._pong is not None):
                 taken = transport.try_send(self._partial_frame)
-                budget -= taken
                 self._count(taken)
                 self._advance_partial(taken)
                 if self._partial_frame:
@@ -301,6 +319,11 @@ class WebSocketWriter:
                 continue
             if not self._ready:
                 return not transport.broken
+            if not may_read:
+                if not self.awaits_turn:
+                    self.awaits_turn = True
+                    self._turns.add(self)
+                return False
             subscription = next(iter(self._ready))
             del self._ready[subscription]
             if subscription.lag_due:
@@ -317,11 +340,13 @@ class WebSocketWriter:
             # A reply goes out together with the events that it sets free.
             views = [self._partial_frame, *prepared.views] if self._partial_frame else prepared.views
             taken = transport.try_send_many(views) if views else 0
-            budget -= max(taken, 1024)
             self._count(taken)
             taken = self._advance_partial(taken)
             rest = subscription.commit(prepared, taken)
-            self.delivery_seconds += self._clock() - began
+            spent = self._clock() - began
+            self._turns.charge(spent)
+            self._turn = False
+            self.delivery_seconds += spent
             if subscription.readable:
                 self._ready[subscription] = None
             if rest:
@@ -329,7 +354,6 @@ class WebSocketWriter:
                 self._partial_frame = memoryview(rest)
             if self._partial_frame or taken < prepared.size:
                 return False
-        return False
 
     def _advance_partial(self, taken: int) -> int:
         """So many bytes were taken, those of the partial frame first. Returns how many were beyond it."""
@@ -366,6 +390,10 @@ class WebSocketWriter:
 def _notice_due(subscription: Subscription) -> bool:
     """Ask anew: a type checker takes it that what was asked a moment ago still holds."""
     return subscription.lag_due
+
+
+async def _raise(error: Exception) -> None:
+    raise error
 
 
 def _start_none(task: Callable[[], Coroutine[Any, Any, None]]) -> None:

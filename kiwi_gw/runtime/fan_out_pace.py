@@ -82,6 +82,12 @@ class FanOutPace:
         if self._records.left(now) > 0:
             self._writing_until = now + WRITING_SECONDS
 
+    def serves_writers(self) -> bool:
+        """Say whether clients write now, not very many records, and nothing would take their rounds."""
+        if self._clock() >= self._writing_until:
+            return False
+        return not any(contender.wants_rounds() for contender in self._contenders)
+
     def serves_readers(self) -> None:
         """Note that a batch is sent to some."""
         self._round.serve(self)
@@ -103,7 +109,4 @@ class FanOutPace:
                 break
 
     def _gives_way_often(self) -> bool:
-        now = self._clock()
-        if now >= self._writing_until or self._account.left(now) <= 0:
-            return False
-        return not any(contender.wants_rounds() for contender in self._contenders)
+        return self.serves_writers() and self._account.left(self._clock()) > 0

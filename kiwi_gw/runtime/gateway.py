@@ -33,6 +33,7 @@ from kiwi_gw.runtime.command_scheduler import CommandScheduler
 from kiwi_gw.runtime.commits import commit
 from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.runtime.continuations import Continuations
+from kiwi_gw.runtime.delivery_turns import DeliveryTurns
 from kiwi_gw.runtime.engine_queries import EngineQueries
 from kiwi_gw.runtime.evaluator import Evaluator
 from kiwi_gw.runtime.fan_out_pace import FanOutPace
@@ -97,9 +98,8 @@ class Gateway:
         self.request_load = RequestLoad()
         window, limits = loaded.settings.window, loaded.settings.server.limits
         self.memory = MemoryBudget(window.memory_bytes)
-        shares = CpuShares(
-            limits.queries_percent / 100, limits.connection_queries_percent / 100, limits.query_percent / 100
-        )
+        percents = limits.queries_percent, limits.connection_queries_percent, limits.query_percent
+        shares = CpuShares(*[percent / 100 for percent in percents])
         self._round_budget = RoundBudget()
         self.evaluations = Evaluations(shares, self._round_budget, clock)
         self._accounts: AccountCache[ClientAccount] = AccountCache()
@@ -109,6 +109,7 @@ class Gateway:
         self._continuations = Continuations(self._round_budget, clock)
         contenders = self.evaluations, self.command_scheduler, self._continuations
         self._fan_out_pace = FanOutPace(clock, self._round_budget, *contenders)
+        self.delivery_turns = DeliveryTurns(self._round_budget, self._fan_out_pace.serves_writers)
         self.encodings = EncodingMemo(window.encodings_bytes, self.memory, _log_mistake, self.evaluations)
         self._runners: dict[str, SourceRunner] = {}
         self._known: set[str] = set()  # ids of all sources that there ever were
@@ -144,6 +145,7 @@ class Gateway:
                     nursery.start_soon(self._reauthorization.run)
                     nursery.start_soon(Evaluator(self.evaluations).run)
                     nursery.start_soon(self._continuations.run)
+                    nursery.start_soon(self.delivery_turns.run)
                     nursery.start_soon(self.offloads.run)
                     nursery.start_soon(self.engine_queries.run)
                     task_status.started()

@@ -52,6 +52,10 @@ _NOT_SAID_SECONDS, _NOT_SAID_AT_MOST = 0.25, 1.0
 """Until the source is asked again about positions of which it could not say of which history they are: longer
 where that took long, for instance because there are many."""
 _PATIENCE_REGAINED = 0.1
+_LEAST_PATIENCE = 0.001  # less may be an error of rounding
+_TURNS_SECONDS, _TURNS_AT_MOST = 0.05, 5.0
+"""How long it is waited besides for members that the gateway itself has wait for their turns, before it is
+looked again whether there are some, and how long with one piece."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 10.0  # seconds, doubled with each failure in a row
 
 
@@ -271,12 +275,15 @@ class _ReaderTurn:
         now = trio.current_time()
         regained = (now - self._spent_at) * _PATIENCE_REGAINED
         self._patience = min(PATIENCE_SECONDS, self._patience + regained)
+        turns_until = now + _TURNS_AT_MOST
         while reader.members and not reader.fits(piece):
             began, starving = trio.current_time(), reader.starving
             if self.over:
                 return False
-            if starving and self._patience <= 0:
-                break
+            if starving and self._patience < _LEAST_PATIENCE:
+                if began >= turns_until or not reader.waits_for_turns:
+                    break
+                self._patience = _TURNS_SECONDS
             with trio.move_on_after(self._patience if starving else TURN_SECONDS):
                 await self._signal.wait()
             if starving:

@@ -234,7 +234,7 @@ class _WakingWriter:
     full = False
 
     def __init__(self) -> None:
-        self.writable = False
+        self.writable = self.awaits_turn = False
         self.close_code: int | None = None
         self.close_reason = ""
         self._wakeup = Wakeup()

@@ -146,7 +146,7 @@ class Client:
         self.said: Counter[str] = Counter()
         self.over = False
         self._drains: list[Coroutine[Any, Any, None]] = []
-        self.writer = WebSocketWriter(self.pipe, self._spawn, gateway.clock, send_bytes=400)
+        self.writer = WebSocketWriter(self.pipe, self._spawn, gateway.clock, gateway.turns, send_bytes=400)
         session = KiwiDialect().open_session(HEAD, {}, ANONYMOUS, NO_LIMITS)
         self.connection = Connection(
             number, gateway, session, self.writer, ANONYMOUS, "kiwi", "here", 0.0, lambda: None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,11 +16,14 @@ from hypothesis import strategies as st
 
 from kiwi_gw.core.commands import Reply
 from kiwi_gw.core.notices import Notice, Opened
+from kiwi_gw.core.round_budget import RoundBudget
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.dialect_api.frames import BINARY, CLOSE, PING, PONG, TEXT, close_frame, header, text_frame
 from kiwi_gw.edge.transports import Bytes
 from kiwi_gw.edge.websocket_writer import WebSocketWriter
 from kiwi_gw.model import Batch, Encoded, WireFormat
+from kiwi_gw.runtime.delivery_turns import DELIVERY_SECONDS, DeliveryTurns
+from kiwi_gw.runtime.loop_rounds import renew_in_each_round
 from kiwi_gw.runtime.meters import STALLS, Histogram
 from tests.edge.wire import Frame, FrameReader
 from tests.unit.core.fakes import Clock, World
@@ -137,8 +141,17 @@ class Bench:
         self.spawned = 0
         self.closings = 0
         self.stalls = Histogram(STALLS)
+        self.rounds = RoundBudget()
+        self.turns = DeliveryTurns(self.rounds, lambda: False, self.clock)
         self.writer = WebSocketWriter(
-            transport, self.spawn, self.clock, control_bytes, send_bytes, self.closing, self.stalls
+            transport,
+            self.spawn,
+            self.clock,
+            self.turns,
+            control_bytes,
+            send_bytes,
+            self.closing,
+            self.stalls,
         )
         self.world = World()
         self.owner = Owner(self.writer)
@@ -161,6 +174,10 @@ class Bench:
         frames = reader.feed(self.transport.wire)
         assert reader.whole, "a frame was left cut"
         return frames
+
+    def texts_so_far(self) -> list[bytes]:
+        """Those that are on the wire whole, if the last frame is not."""
+        return [frame.payload for frame in FrameReader().feed(self.transport.wire) if frame.opcode == TEXT]
 
     def texts(self) -> list[bytes]:
         return [frame.payload for frame in self.frames() if frame.opcode == TEXT]
@@ -194,6 +211,7 @@ STEPS = st.lists(
         st.tuples(st.just("full"), st.just(0)),
         st.tuples(st.just("drain"), st.just(0)),
         st.tuples(st.just("rest"), st.just(0)),
+        st.tuples(st.just("used up"), st.just(0)),
     ),
     max_size=40,
 )
@@ -206,6 +224,9 @@ def test_the_wire_is_whole_frames_in_a_legal_order(
 ) -> None:
     async def main() -> None:
         async with bench(takes, secretly=secretly) as b:
+            assert b.nursery is not None
+            b.nursery.start_soon(renew_in_each_round, b.rounds)
+            b.nursery.start_soon(b.turns.run)
             for handle in range(subscriptions):
                 b.subscribe(str(handle))
             expected_texts: list[bytes] = []
@@ -231,9 +252,13 @@ def test_the_wire_is_whole_frames_in_a_legal_order(
                     b.transport.full = True
                 elif act == "drain":
                     b.transport.drain()
+                elif act == "used up":
+                    b.turns.charge(DELIVERY_SECONDS)
                 else:
                     await quiet()
                 assert b.transport.waiters <= 1
+                assert not (b.writer.awaits_turn and b.writer.writable)
+                assert len(b.turns._waiting) <= 1
             b.transport.drain()
             await quiet()
             frames = b.frames()
@@ -532,6 +557,119 @@ async def test_subscriptions_take_turns() -> None:
         assert furthest[1] < furthest[0], "all have begun long before one is done"
 
 
+async def test_what_does_not_fit_into_a_round_has_a_turn_in_the_next_and_replies_do_not_wait_for_it() -> None:
+    async with bench() as b:
+        pull = b.subscribe(credit=0)
+        b.world.produce(3)
+        b.turns.charge(DELIVERY_SECONDS)
+        pull.add_credit(2)
+        assert not b.writer.full, "its socket takes everything"
+        assert not b.writer.writable, "fan-out would overtake it"
+        b.writer.control(text_frame(b"reply"))
+        assert [f.payload for f in b.frames()] == [b"reply"]
+        b.rounds.renew(0.0)
+        b.writer.take_turn()
+        assert b.offsets() == [0, 1]
+        assert b.writer.writable
+        assert b.spawned == 0
+
+
+async def test_where_others_wait_it_sends_once_in_each_turn() -> None:
+    async with bench() as b:
+        sent: list[int] = []
+
+        class Other:
+            def take_turn(self) -> None:
+                sent.append(len(b.transport.wire))
+                if b.writer.awaits_turn:
+                    b.turns.add(self)
+
+        b.writer._send_bytes = 1000
+        b.subscribe()
+        b.transport.full = True
+        for _ in range(30):
+            b.world.produce(3)
+        b.turns.add(Other())
+        b.transport.drain()
+        await quiet()
+        assert not sent, "and none without a turn"
+        assert b.nursery is not None
+        b.nursery.start_soon(b.turns.run)
+        await quiet()
+        assert b.offsets() == [*range(90)]
+        steps = [after - before for before, after in pairwise(sent)]
+        assert len(steps) > 10
+        assert max(steps) <= 1000 + 510, "more than a send"
+
+
+@pytest.mark.parametrize("taken", [3, 0])
+async def test_a_reply_that_is_cut_waits_for_the_socket_and_not_for_a_turn(taken: int) -> None:
+    async with bench(takes=[taken]) as b:
+        pull = b.subscribe(credit=0)
+        b.world.produce(1)
+        b.turns.charge(DELIVERY_SECONDS)
+        pull.add_credit(1)
+        b.writer.control(text_frame(b"reply"))
+        assert not b.texts_so_far()
+        await quiet()
+        assert b.texts_so_far() == [b"reply"]
+        b.rounds.renew(0.0)
+        b.writer.take_turn()
+        assert b.offsets() == [0]
+        assert b.writer.writable
+
+
+async def test_what_is_raised_in_a_turn_ends_its_connection_and_no_turn_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with bench() as b:
+        ended: list[BaseException] = []
+
+        def spawn(task: Callable[[], Awaitable[Any]]) -> None:
+            async def guarded() -> None:
+                try:
+                    await task()
+                except RuntimeError as error:
+                    ended.append(error)
+
+            b.spawn(guarded)
+
+        def breaks(buffers: Sequence[Bytes]) -> int:
+            raise RuntimeError("broken")
+
+        class Other:
+            turns = 0
+
+            def take_turn(self) -> None:
+                self.turns += 1
+
+        monkeypatch.setattr(b.writer, "_spawn", spawn)
+        monkeypatch.setattr(b.transport, "try_send_many", breaks)
+        pull, other = b.subscribe(credit=0), Other()
+        b.world.produce(1)
+        b.turns.charge(DELIVERY_SECONDS)
+        pull.add_credit(1)
+        b.turns.add(other)
+        b.rounds.renew(0.0)
+        assert b.nursery is not None
+        b.nursery.start_soon(b.turns.run)
+        await quiet()
+        assert other.turns == 1
+        assert len(ended) == 1
+
+
+async def test_one_that_is_gone_has_no_turn() -> None:
+    async with bench() as b:
+        pull = b.subscribe(credit=0)
+        b.world.produce(1)
+        b.turns.charge(DELIVERY_SECONDS)
+        pull.add_credit(1)
+        b.writer.abandon()
+        b.writer.take_turn()
+        assert not b.transport.wire
+        assert not b.writer.writable
+
+
 async def test_it_knows_when_the_socket_last_took_something() -> None:
     async with bench() as b:
         b.clock.now = 5.0
@@ -561,6 +699,7 @@ async def test_what_events_take_is_told_apart_from_what_replies_take(monkeypatch
         assert b.writer.delivery_seconds == 0.0
         pull.add_credit(2)
         assert b.writer.delivery_seconds == 1.0
+        b.rounds.renew(0.0)
         b.writer.cork()
         b.writer.control(text_frame(b"with an event"))
         pull.add_credit(1)

@@ -69,7 +69,7 @@ class FakeFrameWriter:
     """
 
     def __init__(self, take: Callable[[int], int] | None = None) -> None:
-        self.writable = True
+        self.writable, self.awaits_turn = True, False
         self.wire = bytearray()
         self.sends = 0
         self.wakes = 0
@@ -97,7 +97,8 @@ class FakeFrameWriter:
     def mark_ready(self, subscription: Subscription) -> None:
         self.wakes += 1
         self._ready[subscription] = None
-        self._pump()
+        if not self.awaits_turn:
+            self._pump()
 
     def control(self, frame: bytes) -> None:
         self._control_queue.append(frame)
@@ -166,7 +167,7 @@ class FakeFrameWriter:
 class Mailbox:
     """Write for a reader that comes by itself, as an HTTP request does."""
 
-    writable = False
+    writable = awaits_turn = False
 
     def __init__(self) -> None:
         self.woken = 0

@@ -126,6 +126,27 @@ def test_a_member_that_stands_still_gives_its_place_up_and_comes_back_where_it_w
     assert subscription.state is SubscriptionState.LIVE
 
 
+def test_a_member_that_awaits_its_turn_does_not_stand_still() -> None:
+    it, waiting, fast = Replayed(), Client(), Client()
+    subscription = it.subscribe(waiting, start=StartAt.EARLIEST, credit=5)
+    it.subscribe(fast, start=StartAt.EARLIEST)
+    it.read()
+    reader = subscription.history_reader
+    assert isinstance(reader, SharedHistoryReader)
+    waiting.writer.awaits_turn = True
+    assert not reader.waits_for_turns, "its client has to ask for more"
+    it.world.pass_time(STANDSTILL_SECONDS / 2)
+    subscription.add_credit(1)
+    it.world.pass_time(0.1)
+    it.world.pass_time(10 * STANDSTILL_SECONDS)
+    assert subscription.state is SubscriptionState.HISTORY
+    assert reader.waits_for_turns
+    waiting.writer.awaits_turn = False
+    assert not reader.waits_for_turns
+    waiting.writer.drain()
+    assert len(waiting.places) == 6
+
+
 @pytest.mark.slow
 def test_members_whose_turn_has_not_come_do_not_stand_still() -> None:
     """Let a thousand wait for the same events: they get them one after the other, which takes its time."""

@@ -48,6 +48,7 @@ from kiwi_gw.core.window import MemoryBudget
 from kiwi_gw.model import Mode, SourceInfo, Token, WireFormat
 from kiwi_gw.plugin_manager import PluginManager
 from kiwi_gw.runtime.connection import Connection
+from kiwi_gw.runtime.delivery_turns import DeliveryTurns
 from kiwi_gw.runtime.engine_queries import EngineQueries
 from kiwi_gw.runtime.fan_out_pace import FanOutPace
 from kiwi_gw.runtime.gateway import Gateway
@@ -133,6 +134,7 @@ class FakeContext:
         self.plugins = PluginManager()
         self.hooks = Hooks(self.plugins)
         self.round = RoundBudget(self.clock)
+        self.turns = DeliveryTurns(self.round, lambda: False)
         self.offloads = Offloads(self.round)
         self.budget = MemoryBudget(1 << 60)
         self.evaluations = Evaluations(CpuShares(), self.round, self.clock)

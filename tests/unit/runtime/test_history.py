@@ -14,6 +14,7 @@ import trio
 from trio.testing import MockClock
 
 from kiwi_gw.core.commands import AddCredit, Cancel, Open
+from kiwi_gw.core.history import GATHER_SECONDS
 from kiwi_gw.core.notices import Ended, Lagged, Opened, OpenFailed
 from kiwi_gw.core.states import SubscriptionState
 from kiwi_gw.edge.admin.views import source_item
@@ -35,7 +36,7 @@ from kiwi_gw.model import (
     StartAt,
     Until,
 )
-from kiwi_gw.runtime.history_task import LINGER_SECONDS
+from kiwi_gw.runtime.history_task import LINGER_SECONDS, PATIENCE_SECONDS
 from kiwi_gw.testing import Script, ScriptedSources
 from tests.unit.core.fakes import names
 from tests.unit.runtime.fakes import Bench, Client, running
@@ -260,6 +261,30 @@ async def test_a_client_that_stands_still_gives_its_place_away(
         slow.does(AddCredit("news", 1_000_000))
         await trio.sleep(5)
         assert slow.offsets == list(range(5_000))
+
+
+async def test_those_who_await_their_turns_lose_no_place_to_one_that_has_read_everything(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    text = CONFIG.replace("events: 100", "events: 100, history_events: 500")
+    async with gateway(tmp_path, text) as (bench, script):
+        await publish(script, 5_000)
+        waiting, fast = bench.connect(), bench.connect()
+        waiting.does(begin(credit=10))
+        await trio.sleep(1.2 * GATHER_SECONDS)
+        assert len(waiting.offsets) == 10
+        waiting.socket.awaits_turn = True
+        waiting.does(AddCredit("news", 10))
+        fast.does(begin())
+        await trio.sleep(4 * PATIENCE_SECONDS)
+        assert state(waiting) is SubscriptionState.HISTORY
+        assert len(fast.offsets) <= 510
+        await trio.sleep(20 * PATIENCE_SECONDS)
+        assert fast.offsets == list(range(5_000)), "it is not waited for ever"
+        waiting.socket.awaits_turn = False
+        waiting.does(AddCredit("news", 10))
+        await trio.sleep(1)
+        assert waiting.offsets == list(range(30))
 
 
 @pytest.mark.slow
