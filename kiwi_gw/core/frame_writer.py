@@ -17,7 +17,7 @@ class FrameWriter(Protocol[S]):
     """The sending half of what serves a subscription.
 
     writable: nothing is waiting to be written before the next event. awaits_turn: what was marked as ready is
-    read when those had their turn who came before, whatever the client does.
+    read when those had their turn who came before.
     """
 
     writable: bool

@@ -17,9 +17,10 @@ meanwhile, so does the target.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from math import inf
+from typing import cast
 
 from kiwi_gw.core.hub_interface import Hub
 from kiwi_gw.core.positions import ahead, below, earliest, furthest, reached
@@ -103,7 +104,7 @@ class SharedHistoryReader:
     def waits_for_turns(self) -> bool:
         """Whether some of the slowest members wait for others, and not for their clients."""
         entry = self._slowest()
-        return any(_awaits_turn(member) for member in self.members if member.reader.cursor.entry is entry)
+        return entry is not None and any(map(_awaits_turn, cast("Iterable[Subscription]", entry.parked)))
 
     def fits(self, batch: Batch) -> bool:
         """Say whether there is room for it without taking what a member has not read yet."""

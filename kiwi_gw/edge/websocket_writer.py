@@ -102,10 +102,8 @@ class WebSocketWriter:
         self._ready: dict[Subscription, None] = {}
         self._control_room: trio.Event | None = None
         self._done: trio.Event | None = None
-        self._draining = False
-        self._pumping = False
+        self._draining = self._pumping = self._corked = False
         self._turn = False  # this is one, and nothing was sent yet
-        self._corked = False
         self.writable, self.awaits_turn = True, False
         self.close_code: int | None = None
         self.delivery_seconds = 0.0
@@ -326,14 +324,16 @@ class WebSocketWriter:
                 return False
             subscription = next(iter(self._ready))
             del self._ready[subscription]
+            began = self._clock()
             if subscription.lag_due:
                 # Its reply lands in the control queue, which goes before what is prepared next.
                 self._ready[subscription] = None
-                subscription.owner.notify(subscription, take_lag(subscription, self._clock()))
+                subscription.owner.notify(subscription, take_lag(subscription, began))
+                self._turns.charge(self._clock() - began)
                 continue
-            began = self._clock()
             prepared = subscription.prepare(self._send_bytes)
             if prepared is None:
+                self._turns.charge(self._clock() - began)
                 if _notice_due(subscription):  # the look has found a loss
                     self._ready[subscription] = None
                 continue

@@ -25,8 +25,7 @@ from kiwi_gw.wakeup import Wakeup
 DELIVERY_SECONDS: Final = 0.0005
 """Of a round, all together; what was begun is finished. Measured beside 100 clients that cannot keep up with
 20,000 records/s (`benchmarks beside-fan-out`): the p99 of 100 subscribers was 73 to 425 ms when each sent as
-much as its socket took, that of a lone publisher 65 to 245; with this 18 to 51 and 8 to 15. With twice as
-much that publisher has 13."""
+much as its socket took, that of a lone publisher 65 to 245; with this 32 and 38, and 10 and 12."""
 
 RESTING_ROUNDS: Final = 2
 """In which nobody has a turn while clients write. Without them that publisher had 16 to 26 ms."""

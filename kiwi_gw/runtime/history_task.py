@@ -55,7 +55,7 @@ _PATIENCE_REGAINED = 0.1
 _LEAST_PATIENCE = 0.001  # less may be an error of rounding
 _TURNS_SECONDS, _TURNS_AT_MOST = 0.05, 5.0
 """How long it is waited besides for members that the gateway itself has wait for their turns, before it is
-looked again whether there are some, and how long with one piece."""
+looked again whether there are some, and how long in all; it comes back as patience does."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 10.0  # seconds, doubled with each failure in a row
 
 
@@ -246,6 +246,7 @@ class _ReaderTurn:
         self._signal = Wakeup()
         self._over_at = trio.current_time() + TURN_SECONDS
         self._patience, self._spent_at = PATIENCE_SECONDS, trio.current_time()
+        self._for_turns = _TURNS_AT_MOST
         reader.on_changed = self._signal.set
 
     @property
@@ -275,15 +276,16 @@ class _ReaderTurn:
         now = trio.current_time()
         regained = (now - self._spent_at) * _PATIENCE_REGAINED
         self._patience = min(PATIENCE_SECONDS, self._patience + regained)
-        turns_until = now + _TURNS_AT_MOST
+        self._for_turns = min(_TURNS_AT_MOST, self._for_turns + regained)
         while reader.members and not reader.fits(piece):
             began, starving = trio.current_time(), reader.starving
             if self.over:
                 return False
             if starving and self._patience < _LEAST_PATIENCE:
-                if began >= turns_until or not reader.waits_for_turns:
+                if self._for_turns < _LEAST_PATIENCE or not reader.waits_for_turns:
                     break
-                self._patience = _TURNS_SECONDS
+                self._patience = min(_TURNS_SECONDS, self._for_turns)
+                self._for_turns -= self._patience
             with trio.move_on_after(self._patience if starving else TURN_SECONDS):
                 await self._signal.wait()
             if starving:

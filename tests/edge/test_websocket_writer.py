@@ -658,6 +658,21 @@ async def test_what_is_raised_in_a_turn_ends_its_connection_and_no_turn_of_anoth
         assert len(ended) == 1
 
 
+async def test_what_sends_nothing_takes_its_part_of_the_round_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with bench() as b:
+        pull, other = b.subscribe("one", credit=0), b.subscribe("other", credit=0)
+        b.world.produce(1)
+
+        def slowly(max_bytes: int, max_events: int | None = None) -> None:
+            b.clock.now += DELIVERY_SECONDS
+
+        monkeypatch.setattr(Subscription, "prepare", lambda self, size: slowly(size))
+        pull.add_credit(1)
+        assert not b.writer.awaits_turn
+        other.add_credit(1)
+        assert b.writer.awaits_turn
+
+
 async def test_one_that_is_gone_has_no_turn() -> None:
     async with bench() as b:
         pull = b.subscribe(credit=0)
