@@ -102,7 +102,7 @@ class SharedHistoryReader:
 
     @property
     def waits_for_turns(self) -> bool:
-        """Whether some of the slowest members wait for others, and not for their clients."""
+        """Say whether some of the slowest members wait for others, and not for their clients."""
         entry = self._slowest()
         return entry is not None and any(map(_awaits_turn, cast("Iterable[Subscription]", entry.parked)))
 

@@ -12,7 +12,6 @@ rounds of three: a record takes several rounds until it is answered.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -39,16 +38,10 @@ class Sender(Protocol):
 
 
 class DeliveryTurns:
-    """`run` is its life. rests: whether some rounds are to be free of it now. clock: seconds."""
+    """`run` is its life. rests: whether some rounds are to be free of it now."""
 
-    def __init__(
-        self,
-        round_budget: RoundBudget,
-        rests: Callable[[], bool],
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self._round = round_budget
-        self._rests, self._clock = rests, clock
+    def __init__(self, round_budget: RoundBudget, rests: Callable[[], bool]) -> None:
+        self._round, self._rests = round_budget, rests
         self._last = -RESTING_ROUNDS - 1  # the round in which something was sent
         self._used = 0.0  # of that round
         self._waiting: deque[Sender] = deque()
@@ -59,7 +52,7 @@ class DeliveryTurns:
         return not self._waiting and self._is_time()
 
     def charge(self, seconds: float) -> None:
-        """Take off what a send took."""
+        """Take off what a send took, or what ended in none: stepping over events, a notice of a loss."""
         if self._round.number != self._last:
             self._last, self._used = self._round.number, 0.0
         self._used += seconds
@@ -78,12 +71,7 @@ class DeliveryTurns:
                 for _ in range(len(self._waiting)):
                     if not self._is_time():
                         break
-                    began = self._clock()
-                    self.charge(0.0)
-                    before = self._used
                     self._waiting.popleft().take_turn()
-                    # Also one that sends nothing takes its time: it steps over events, or gives some up.
-                    self._used = max(self._used, before + self._clock() - began)
 
     def _is_time(self) -> bool:
         rounds = self._round.number - self._last

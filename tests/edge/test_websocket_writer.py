@@ -142,7 +142,7 @@ class Bench:
         self.closings = 0
         self.stalls = Histogram(STALLS)
         self.rounds = RoundBudget()
-        self.turns = DeliveryTurns(self.rounds, lambda: False, self.clock)
+        self.turns = DeliveryTurns(self.rounds, lambda: False)
         self.writer = WebSocketWriter(
             transport,
             self.spawn,
@@ -167,6 +167,13 @@ class Bench:
     def subscribe(self, handle: str = "h", credit: int | None = None) -> Subscription:
         client: Any = self.owner
         return self.world.subscribe(client, NUMBERS, handle=handle, credit=credit)
+
+    def queue(self, events: int = 1) -> None:
+        """Have so many events wait for a turn."""
+        pull = self.subscribe(credit=0)
+        self.world.produce(events)
+        self.turns.charge(DELIVERY_SECONDS)
+        pull.add_credit(events)
 
     def frames(self) -> list[Frame]:
         """What is on the wire, which must be whole frames."""
@@ -559,10 +566,7 @@ async def test_subscriptions_take_turns() -> None:
 
 async def test_what_does_not_fit_into_a_round_has_a_turn_in_the_next_and_replies_do_not_wait_for_it() -> None:
     async with bench() as b:
-        pull = b.subscribe(credit=0)
-        b.world.produce(3)
-        b.turns.charge(DELIVERY_SECONDS)
-        pull.add_credit(2)
+        b.queue(2)
         assert not b.writer.full, "its socket takes everything"
         assert not b.writer.writable, "fan-out would overtake it"
         b.writer.control(text_frame(b"reply"))
@@ -605,10 +609,7 @@ async def test_where_others_wait_it_sends_once_in_each_turn() -> None:
 @pytest.mark.parametrize("taken", [3, 0])
 async def test_a_reply_that_is_cut_waits_for_the_socket_and_not_for_a_turn(taken: int) -> None:
     async with bench(takes=[taken]) as b:
-        pull = b.subscribe(credit=0)
-        b.world.produce(1)
-        b.turns.charge(DELIVERY_SECONDS)
-        pull.add_credit(1)
+        b.queue()
         b.writer.control(text_frame(b"reply"))
         assert not b.texts_so_far()
         await quiet()
@@ -645,10 +646,8 @@ async def test_what_is_raised_in_a_turn_ends_its_connection_and_no_turn_of_anoth
 
         monkeypatch.setattr(b.writer, "_spawn", spawn)
         monkeypatch.setattr(b.transport, "try_send_many", breaks)
-        pull, other = b.subscribe(credit=0), Other()
-        b.world.produce(1)
-        b.turns.charge(DELIVERY_SECONDS)
-        pull.add_credit(1)
+        other = Other()
+        b.queue()
         b.turns.add(other)
         b.rounds.renew(0.0)
         assert b.nursery is not None
@@ -675,10 +674,7 @@ async def test_what_sends_nothing_takes_its_part_of_the_round_too(monkeypatch: p
 
 async def test_one_that_is_gone_has_no_turn() -> None:
     async with bench() as b:
-        pull = b.subscribe(credit=0)
-        b.world.produce(1)
-        b.turns.charge(DELIVERY_SECONDS)
-        pull.add_credit(1)
+        b.queue()
         b.writer.abandon()
         b.writer.take_turn()
         assert not b.transport.wire
